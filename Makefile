@@ -1,0 +1,67 @@
+# The front door. `make` lists what can be done; everything runs in .venv, which is made on first use.
+
+VENV   := .venv
+PYTHON ?=
+JOBS   ?= auto
+OUT    ?= results
+PY     := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+BENCH  := $(VENV)/.ready-bench
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@echo
+	@echo "  PYTHON=...  interpreter for $(VENV), 3.11 or newer (found on the path if not given)"
+	@echo "  JOBS=$(JOBS)   processes of the test run;  TESTS=...  what to run of the tests;  OUT=$(OUT)  where demo writes"
+
+demo: $(READY) ## Run the demonstration and write its results
+	$(VENV)/bin/dln demo --out $(OUT)
+
+check: $(READY) ## Lint, formatting, types and import contracts only
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m pyright
+	$(VENV)/bin/lint-imports
+
+test: check ## Everything a change must pass: check, then the tests
+	$(PY) -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal $(TESTS)
+
+bench: $(BENCH) ## Run the benchmarks, one after another
+	@set -e; for script in benchmarks/*.py; do \
+	  [ -e "$$script" ] || { echo "There are no benchmarks in benchmarks/."; exit 1; }; \
+	  echo "== $$script"; $(PY) "$$script"; \
+	done
+
+clean: ## Remove caches and build products (not .venv, not results)
+	rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The mark is written last, so an interrupted installation is taken up again by the next call.
+$(READY): pyproject.toml constraints.txt
+	@python="$(PYTHON)"; \
+	recent='import sys; sys.exit(sys.version_info < (3, 11))'; \
+	if [ -z "$$python" ]; then \
+	  for candidate in python3 python3.13 python3.12 python3.11 python; do \
+	    if "$$candidate" -c "$$recent" >/dev/null 2>&1; then python="$$candidate"; break; fi; \
+	  done; \
+	fi; \
+	if [ -z "$$python" ] || ! "$$python" -c "$$recent" >/dev/null 2>&1; then \
+	  found="$${python:+$$python is not}"; \
+	  echo "deeplinear needs Python 3.11 or newer, but $${found:-there is none on the path}." >&2; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python3.11 ..." >&2; \
+	  exit 1; \
+	fi; \
+	if ! $(PY) -c "$$recent" >/dev/null 2>&1; then \
+	  echo "Making $(VENV) with $$("$$python" --version) ($$python)"; \
+	  "$$python" -m venv --clear $(VENV); \
+	fi
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report]'
+	@touch $@
+
+$(BENCH): $(READY)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@

@@ -1,0 +1,26 @@
+"""Deep linear networks as a program.
+
+Sub-packages are loaded when they are first asked for, so that importing this package costs nothing and touches no
+setting of JAX.
+"""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deeplinear import core as core, dynamics as dynamics, models as models
+
+__version__ = "0.1.0"
+
+_SUBPACKAGES = ("core", "dynamics", "models")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'; its sub-packages: {', '.join(_SUBPACKAGES)}.")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBPACKAGES})

@@ -1,0 +1,3 @@
+"""The command `dln`."""
+
+from deeplinear.cli._main import main as main

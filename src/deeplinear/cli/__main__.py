@@ -1,0 +1,5 @@
+"""`python -m deeplinear.cli` is `dln`."""
+
+from deeplinear.cli._main import main
+
+main()

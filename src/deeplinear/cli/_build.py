@@ -1,0 +1,407 @@
+"""From settings to the objects of a run: problem, start, method, probes, times. Imported by commands when they run."""
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deeplinear.cli._files import read_array, read_layers
+from deeplinear.cli._options import Settings
+from deeplinear.cli._shell import UsageError
+from deeplinear.core import (
+    AbstractIntegrator,
+    Params,
+    Stabilised,
+    Trajectory,
+    check_finite,
+    check_shape,
+    dopri8,
+    kvaerno5,
+    near_name,
+    random_orthogonal,
+    tsit5,
+)
+from deeplinear.dynamics import (
+    AbstractMethod,
+    AbstractProbe,
+    Adagrad,
+    Adam,
+    Conserved,
+    Drift,
+    FunctionProbe,
+    GradientDescent,
+    GradientFlow,
+    HeldOutError,
+    KernelDistance,
+    KernelMovement,
+    LayerSingularValues,
+    LeftAlignment,
+    ModeStrengths,
+    Momentum,
+    ReconstructionError,
+    RightAlignment,
+    RMSProp,
+    StochasticDescent,
+    Until,
+    gradient_norm,
+    layer_alignment,
+    layer_balancedness,
+    layer_lambda,
+    layer_lambda_operator_residual,
+    layer_lambda_residual,
+    layer_norms,
+    loss,
+    ntk,
+    product,
+    product_effective_rank,
+    product_nuclear_norm,
+    product_numerical_rank,
+    product_stable_rank,
+    singular_values,
+    until,
+)
+from deeplinear.models import (
+    AbstractInit,
+    AbstractLoss,
+    AlphaM,
+    Completion,
+    DeepLinear,
+    Explicit,
+    Gaussian,
+    Glorot,
+    He,
+    LambdaBalanced,
+    LeCun,
+    MatchedGaussian,
+    Orthogonal,
+    Problem,
+    Regression,
+    SampleRegression,
+    ScaledIdentity,
+    Sensing,
+    SquaredDistance,
+    TaskAligned,
+    low_rank_target,
+    random_mask,
+)
+
+FIRST_LOG_TIME = 1e-4
+"""First record of logarithmic spacing, as a fraction of the horizon."""
+
+COPIES = 15
+"""States of the size of the network that a run keeps: the stages of an integrator, moments of an optimiser."""
+
+WINDOW = 64
+"""Records of one member that are computed at once."""
+
+INTEGRATOR: Mapping[str, Callable[[], AbstractIntegrator] | None] = {
+    "auto": None,
+    "tsit5": tsit5,
+    "dopri8": dopri8,
+    "kvaerno5": kvaerno5,
+    "stabilised": Stabilised,
+}
+"""Integrators by name; `None` is the automatic choice."""
+
+METHOD: Mapping[str, Callable[[Settings], AbstractMethod]] = {
+    "flow": lambda s: GradientFlow(s["rtol"], s["atol"], _integrator(s["integrator"])),
+    "gd": lambda s: GradientDescent(s["lr"] or 0.01),
+    "momentum": lambda s: Momentum(s["lr"] or 0.01),
+    "adam": lambda s: Adam(s["lr"] or 0.001),
+    "rmsprop": lambda s: RMSProp(s["lr"] or 0.01),
+    "adagrad": lambda s: Adagrad(s["lr"] or 0.01),
+    "sgd": lambda s: StochasticDescent(s["lr"] or 0.01, s["batch"]),
+}
+"""Methods by name."""
+
+INIT: Mapping[str, Callable[[Settings, "Data"], AbstractInit]] = {
+    "gaussian": lambda s, d: Gaussian(s["init-scale"]),
+    "matched": lambda s, d: MatchedGaussian(s["init-scale"]),
+    "lecun": lambda s, d: LeCun(),
+    "he": lambda s, d: He(),
+    "glorot": lambda s, d: Glorot(),
+    "orthogonal": lambda s, d: Orthogonal(s["init-scale"]),
+    "identity": lambda s, d: ScaledIdentity(s["init-scale"]),
+    "alpha-m": lambda s, d: AlphaM(s["init-scale"], s["m"]),
+    "balanced": lambda s, d: LambdaBalanced(0.0, s["init-scale"]),
+    "lambda-balanced": lambda s, d: LambdaBalanced(s["lam"], s["init-scale"]),
+    "task-aligned": lambda s, d: TaskAligned(d.needed_target("--init task-aligned"), s["init-scale"], s["lam"]),
+    "file": lambda s, d: Explicit(_layers(s)),
+}
+"""Initialisations by name."""
+
+DETERMINISTIC = ("identity", "alpha-m", "task-aligned", "file")
+"""Initialisations that are the same for every seed."""
+
+_PLAIN = (
+    loss,
+    gradient_norm,
+    product,
+    singular_values,
+    product_effective_rank,
+    product_stable_rank,
+    product_nuclear_norm,
+    product_numerical_rank,
+    layer_norms,
+    layer_balancedness,
+    layer_lambda,
+    layer_lambda_residual,
+    layer_lambda_operator_residual,
+    layer_alignment,
+    ntk,
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What probes and initialisations may refer to besides the problem."""
+
+    target: np.ndarray | None
+    mask: np.ndarray | None
+    starts: tuple[Params, ...] = ()
+
+    def needed_target(self, where: str) -> np.ndarray:
+        if self.target is None:
+            raise UsageError(f"{where} needs a target matrix, but the data come from --inputs and --outputs.")
+        return self.target
+
+    def needed_mask(self, where: str) -> np.ndarray:
+        if self.mask is None:
+            raise UsageError(f"{where} needs entries that are not observed; take --loss completion.")
+        return self.mask
+
+    def needed_start(self, where: str) -> Params:
+        if len(self.starts) != 1:
+            raise UsageError(f"{where} compares with the start of one run, so it cannot be used with --seeds.")
+        return self.starts[0]
+
+
+PROBES: Mapping[str, Callable[[Data], list[AbstractProbe]]] = {
+    **{item.name: lambda d, item=item: [item] for item in _PLAIN if isinstance(item, FunctionProbe)},
+    "layer_singular_values": lambda d: [LayerSingularValues(i + 1) for i in range(len(d.starts[0]))],
+    "conserved": lambda d: [Conserved(i) for i in range(1, len(d.starts[0]))],
+    "drift": lambda d: [Drift(d.needed_start("probe drift"))],
+    "kernel_distance": lambda d: [KernelDistance(d.needed_start("probe kernel_distance"))],
+    "kernel_movement": lambda d: [KernelMovement(d.needed_start("probe kernel_movement"))],
+    "left_alignment": lambda d: [LeftAlignment(d.needed_target("probe left_alignment"))],
+    "right_alignment": lambda d: [RightAlignment(d.needed_target("probe right_alignment"))],
+    "mode_strengths": lambda d: [ModeStrengths(d.needed_target("probe mode_strengths"))],
+    "reconstruction_error": lambda d: [ReconstructionError(d.needed_target("probe reconstruction_error"))],
+    "held_out_error": lambda d: [
+        HeldOutError(d.needed_target("probe held_out_error"), d.needed_mask("probe held_out_error"))
+    ],
+}
+"""Probes by name; some names stand for one probe per layer."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """All arguments of a run."""
+
+    problem: Problem
+    starts: tuple[Params, ...]
+    method: AbstractMethod
+    probes: tuple[AbstractProbe, ...]
+    rules: tuple[Until, ...]
+    times: np.ndarray | None
+    key: Any
+
+
+def build(settings: Settings) -> Run:
+    """The objects of a run, or `UsageError` with the reason in one sentence."""
+    try:
+        return _build(settings)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from None
+
+
+def _build(settings: Settings) -> Run:
+    _check_memory(_numbers(settings))
+    key_problem, key_start, key_run = jax.random.split(jax.random.key(settings["seed"]), 3)
+    model = DeepLinear(settings["widths"])
+    energy, data = _loss(settings, key_problem)
+    problem = Problem(model, energy, settings["l2"])
+    method = METHOD[settings["method"]](settings)
+    if isinstance(method, StochasticDescent):
+        method.check(problem)
+    seeds = settings["seeds"]
+    if seeds > 1 and settings["init"] in DETERMINISTIC and settings["method"] != "sgd":
+        raise UsageError(f"--seeds must be 1 with --init {settings['init']}, as all runs would be the same.")
+    if settings["init"] == "file" and settings["init-file"] is None:
+        raise UsageError("--init-file must be given with --init file.")
+    init = INIT[settings["init"]](settings, data)
+    starts = tuple(init(model, jax.random.fold_in(key_start, i)) for i in range(seeds))
+    problem.check(starts[0], "--init")
+    probes = _probes(settings["probes"], Data(data.target, data.mask, starts))
+    # Refuses now what would otherwise fail while the run is compiled.
+    shapes = [jax.eval_shape(lambda p, probe=probe: probe(jnp.zeros(()), p, problem), starts[0]) for probe in probes]
+    rules = () if settings["until-loss"] is None else (until(loss, below=settings["until-loss"]),)
+    times = _times(settings)
+    records = seeds * (WINDOW + (0 if times is None else len(times)))
+    _check_memory(_numbers(settings) + records * sum(math.prod(shape.shape) for shape in shapes))
+    return Run(problem, starts, method, probes, rules, times, key_run)
+
+
+def _numbers(settings: Settings) -> int:
+    """Floating-point numbers that the data and the states of a run hold at the same time, roughly."""
+    widths = settings["widths"]
+    weights, entries = sum(math.prod(pair) for pair in itertools.pairwise(widths)), widths[0] * widths[-1]
+    samples = settings["samples"] or 0
+    data = {"regression": samples * (widths[0] + widths[-1]), "sensing": (samples or entries) * entries}
+    dense = weights**2 if settings["integrator"] == "kvaerno5" else 0
+    return settings["seeds"] * (COPIES * weights + dense) + COPIES * entries + data.get(settings["loss"], 0)
+
+
+def _check_memory(numbers: int) -> None:
+    """Refuse what this machine cannot hold; the compiler would end the program without a word."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Not every system tells.
+        return
+    if 8 * numbers > there:
+        raise UsageError(
+            f"the run needs about {8 * numbers / 1e9:.3g} GB of memory, but this machine has {there / 1e9:.3g} GB; "
+            "take smaller widths, fewer samples, points or seeds, or smaller probes."
+        )
+
+
+def _integrator(name: str) -> AbstractIntegrator | None:
+    make = INTEGRATOR[name]
+    return None if make is None else make()
+
+
+def _layers(settings: Settings) -> tuple[np.ndarray, ...]:
+    path = settings["init-file"]
+    if Path(path).suffix.lower() not in (".nc", ".npz"):
+        raise UsageError(f"--init-file: file must end in .npz or .nc, but is {path}.")
+    if Path(path).suffix.lower() == ".npz":
+        return read_layers(path, "init-file")
+    try:
+        trajectory = Trajectory.load(path)
+    except OSError as error:
+        raise UsageError(f"--init-file: {error}") from None
+    if trajectory.is_ensemble:
+        raise UsageError(f"--init-file: {path} must be a single run, but is an ensemble.")
+    return trajectory.params
+
+
+def _target(settings: Settings, key: Any) -> np.ndarray:
+    """The target matrix, from its file or made from the seed."""
+    widths = settings["widths"]
+    out, inp = widths[-1], widths[0]
+    if settings["target"] is not None:
+        for name in ("rank", "spectrum", "scale"):
+            if name in settings.given:
+                raise UsageError(f"--{name} describes a generated target; leave it out when --target is a file.")
+        target = read_array(settings["target"], "target")
+        check_shape("--target", "the matrix", target, (out, inp))
+        return target
+    values = settings["spectrum"]
+    if values is None:
+        rank = min(widths) if settings["rank"] is None else settings["rank"]
+        return np.asarray(low_rank_target(key, (out, inp), rank, std=settings["scale"]))
+    if settings["rank"] is not None:
+        raise UsageError("--rank and --spectrum both fix the rank of the target; give one of them.")
+    if len(values) > min(out, inp):
+        raise UsageError(
+            f"--spectrum must have at most {min(out, inp)} values for a matrix of shape {(out, inp)}, but has "
+            f"{len(values)}."
+        )
+    key_left, key_right = jax.random.split(key)
+    left = np.asarray(random_orthogonal(key_left, out))[:, : len(values)]
+    right = np.asarray(random_orthogonal(key_right, inp))[:, : len(values)]
+    return settings["scale"] * (left * np.asarray(values)) @ right.T
+
+
+def _loss(settings: Settings, key: Any) -> tuple[AbstractLoss, Data]:
+    """The loss, with the target and mask it is made from."""
+    kind = settings["loss"]
+    key_target, key_data = jax.random.split(key)
+    if kind in ("regression", "sensing") and (settings["inputs"] is not None or settings["outputs"] is not None):
+        return _given(settings, kind), Data(None, None)
+    target = _target(settings, key_target)
+    out, inp = target.shape
+    if kind != "completion":  # A target of completion may be NaN where it is not observed.
+        check_finite("--target", "the matrix", target)
+    if kind == "squared":
+        return SquaredDistance(target), Data(target, None)
+    if kind == "completion":
+        mask = _mask(settings, key_data, (out, inp))
+        return Completion(target, mask), Data(target, mask)
+    if kind == "regression":
+        samples = settings["samples"] or 10 * inp
+        inputs = jax.random.normal(key_data, (inp, samples))
+        return _regression(settings, inputs, target @ inputs), Data(target, None)
+    matrices = jax.random.normal(key_data, (settings["samples"] or out * inp, out, inp))
+    return Sensing(matrices, jnp.einsum("kij,ij->k", matrices, target)), Data(target, None)
+
+
+def _given(settings: Settings, kind: str) -> AbstractLoss:
+    """A loss of data from files."""
+    for name in ("inputs", "outputs"):
+        if settings[name] is None:
+            raise UsageError(f"--{name} must be given, as inputs and outputs belong together.")
+    for name in ("target", "rank", "spectrum", "scale", "samples"):
+        if name in settings.given:
+            raise UsageError(f"--{name} describes generated data; leave it out when --inputs and --outputs are files.")
+    inputs, outputs = (read_array(settings[name], name) for name in ("inputs", "outputs"))
+    if kind == "sensing":
+        return Sensing(inputs, np.ravel(outputs))
+    return _regression(settings, inputs, outputs)
+
+
+def _regression(settings: Settings, inputs: Any, outputs: Any) -> AbstractLoss:
+    if settings["method"] == "sgd":
+        return SampleRegression(inputs, outputs)
+    return Regression.from_data(inputs, outputs)
+
+
+def _mask(settings: Settings, key: Any, shape: tuple[int, int]) -> np.ndarray:
+    if settings["mask"] is None:
+        observed = max(1, round(settings["observed"] * shape[0] * shape[1]))
+        return np.asarray(random_mask(key, shape, observed))
+    if "observed" in settings.given:
+        raise UsageError("--observed describes a random mask; leave it out when --mask is a file.")
+    mask = read_array(settings["mask"], "mask")
+    check_shape("--mask", "the matrix", mask, shape)
+    return mask
+
+
+def _probes(names: tuple[str, ...], data: Data) -> tuple[AbstractProbe, ...]:
+    found: list[AbstractProbe] = []
+    for name in names:
+        if name not in PROBES:
+            raise UsageError(f"--probes: there is no probe '{name}'. {near_name(name, PROBES)}")
+        if names.count(name) > 1:
+            raise UsageError(f"--probes: '{name}' must be named once, but is named {names.count(name)} times.")
+        found += PROBES[name](data)
+    return tuple(found)
+
+
+def _times(settings: Settings) -> np.ndarray | None:
+    """Times of the records, or `None` for runs that end by a rule only."""
+    horizon, points = settings["horizon"], settings["points"]
+    if horizon is None:
+        if settings["until-loss"] is None:
+            raise UsageError("a run needs an end: give --horizon, --until-loss or both.")
+        for name in ("points", "spacing"):
+            if name in settings.given:
+                raise UsageError(f"--{name} divides the time up to --horizon, which must be given too.")
+        return None
+    whole = settings["method"] != "flow"
+    if whole and not horizon.is_integer():
+        raise UsageError(f"--horizon counts steps and must be a whole number, but is {horizon:g}.")
+    if settings["spacing"] == "linear":
+        times = np.linspace(0.0, horizon, points)
+    else:
+        first = 1.0 if whole else FIRST_LOG_TIME * horizon
+        times = np.concatenate([[0.0], np.geomspace(first, horizon, points - 1)])
+        times[-1] = horizon
+    return np.unique(np.round(times)) if whole else times

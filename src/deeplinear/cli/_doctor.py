@@ -1,0 +1,109 @@
+"""`dln doctor`: what is installed, and whether a small run gives the right numbers."""
+
+import importlib.metadata
+import os
+import platform
+import re
+from typing import Any
+
+from deeplinear import __version__
+from deeplinear.cli._shell import Code, numerics, print_json, print_table
+
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "equinox",
+    "diffrax",
+    "optax",
+    "lineax",
+    "optimistix",
+    "jaxtyping",
+    "numpy",
+    "scipy",
+    "xarray",
+    "h5netcdf",
+    "typer",
+    "rich",
+)
+TOLERANCE = 1e-8
+"""Largest relative error of the self-check; the run itself asks for 1e-10."""
+
+
+def version(package: str) -> str | None:
+    """Version of an installed distribution, or `None`."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    """Optional dependencies by extra: what is missing of each, and how to install it."""
+    try:
+        metadata = importlib.metadata.metadata("deeplinear")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for extra in metadata.get_all("Provides-Extra") or []:
+        mark = re.compile(rf"extra == ['\"]{extra}['\"]")
+        lines = [line for line in importlib.metadata.requires("deeplinear") or [] if mark.search(line)]
+        names = [match[0] for line in lines if (match := re.match(r"[\w.-]+", line)) and match[0] != "deeplinear"]
+        missing = [name for name in names if version(name) is None]
+        found[extra] = {"installed": not missing, "missing": missing, "install": f"pip install 'deeplinear[{extra}]'"}
+    return found
+
+
+def self_check() -> dict[str, Any]:
+    r"""Two scalar layers, equal at the start: their product follows $s(t) = a / (1 + (a/s_0 - 1)\,e^{-2at})$."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    from deeplinear.dynamics import GradientFlow, product, simulate
+    from deeplinear.models import DeepLinear, Problem, SquaredDistance
+
+    a, start, times = 3.0, 1e-3, np.array([0.0, 0.5, 1.0, 1.5, 2.0, 4.0])
+    problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(jnp.full((1, 1), a)))
+    layer = jnp.full((1, 1), start**0.5)
+    run = simulate(problem, (layer, layer), GradientFlow(rtol=1e-10), times=times, probes=[product])
+    exact = a / (1 + (a / start - 1) * np.exp(-2 * a * times))
+    error = float(np.max(np.abs(np.ravel(run["product"]) / exact - 1)))
+    return {"relative_error": error, "tolerance": TOLERANCE, "passed": bool(error <= TOLERANCE)}
+
+
+def doctor_command(as_json: bool) -> Code:
+    """Look around, run the self-check and report; gives the exit code."""
+    numerics()
+    import jax
+    import jax.numpy as jnp
+
+    own: dict[str, str | None] = {"deeplinear": __version__, "python": platform.python_version()}
+    bits = 8 * jnp.zeros(()).dtype.itemsize
+    report: dict[str, Any] = {
+        "versions": own | {package: version(package) for package in PACKAGES},
+        "platform": platform.platform(),
+        "devices": [str(device) for device in jax.devices()],
+        "backend": jax.default_backend(),
+        "cpus": os.cpu_count(),
+        "bits": int(bits),
+        "extras": extras(),
+        "self_check": self_check(),
+    }
+    ok = report["self_check"]["passed"] and bits == 64
+    code = Code.fine if ok else Code.check_failed
+    if as_json:
+        print_json({"ok": ok, "command": "doctor", "exit_code": int(code)} | report)
+        return code
+    check = report["self_check"]
+    rows = [(name, text or "not installed") for name, text in report["versions"].items()]
+    rows.append(("platform", report["platform"]))
+    rows.append(("devices", ", ".join(report["devices"]) + f" ({report['backend']})"))
+    rows.append(("processors", str(report["cpus"])))
+    rows.append(("precision", f"{bits}-bit" + ("" if bits == 64 else ", which is too little")))
+    for name, extra in report["extras"].items():
+        lacking = f"not installed ({', '.join(extra['missing'])}): {extra['install']}"
+        rows.append((f"extra {name}", "installed" if extra["installed"] else lacking))
+    verdict = "passed" if check["passed"] else "FAILED"
+    text = f"{verdict}: a flow agrees with its closed form to {check['relative_error']:.1e} (at most {TOLERANCE:.0e})"
+    rows.append(("self-check", text))
+    print_table(rows)
+    return code

@@ -1,0 +1,94 @@
+"""Running with a progress bar, and what is left of a run: tables, JSON, data and pictures."""
+
+from pathlib import Path
+from typing import Any
+
+from deeplinear.cli._build import Run
+from deeplinear.cli._shell import Code, UsageError, output_kept_pure, say
+from deeplinear.core import RESULTS, Trajectory
+from deeplinear.dynamics import ensemble, simulate
+from deeplinear.report import plot_trajectory, progress_bar, save_figure
+
+
+def folder(path: str) -> Path:
+    """A folder that exists and can be written to, made if needed; asked for before a run, so that no run is lost."""
+    out = Path(path)
+    probe = out / ".dln-writable"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"--out: {path} must be a folder that can be written to, but: {error.strerror}.") from None
+    return out
+
+
+def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: str) -> Trajectory:
+    """One run, or an ensemble if there are several starts."""
+    many = len(run.starts) > 1
+    with output_kept_pure(), progress_bar(description) as progress:
+        if many:
+            return ensemble(
+                run.problem,
+                list(run.starts),
+                run.method,
+                times=run.times,
+                probes=run.probes,
+                until=run.rules,
+                max_steps=max_steps,
+                wall_limit=wall_limit,
+                key=run.key,
+                progress=progress,
+            )
+        return simulate(
+            run.problem,
+            run.starts[0],
+            run.method,
+            times=run.times,
+            probes=run.probes,
+            until=run.rules,
+            max_steps=max_steps,
+            wall_limit=wall_limit,
+            key=run.key,
+            progress=progress,
+        )
+
+
+def write(trajectory: Trajectory, out: Path, name: str, *, plot: bool, title: str | None = None) -> list[Path]:
+    """Data and, if wanted and possible, pictures; gives the files."""
+    data = trajectory.save(out / name)
+    files = [data, data.with_suffix(".json")]
+    if plot:
+        try:
+            files += save_figure(plot_trajectory(trajectory, title=title), out / name)
+        except (ImportError, ValueError) as error:
+            say(f"dln: the data are written, but there is no picture: {error}")
+    return files
+
+
+def code_of(trajectory: Trajectory) -> Code:
+    """Exit code of a run; of an ensemble, that of its worst member."""
+    if trajectory.failed:
+        return Code.numerical
+    return Code.interrupted if RESULTS.interrupted.name in trajectory.outcomes() else Code.fine
+
+
+def complain(trajectory: Trajectory, files: list[Path]) -> None:
+    """Say on the error stream why a run did not get to its end."""
+    code = code_of(trajectory)
+    if code is Code.fine:
+        return
+    name = RESULTS.interrupted.name
+    if code is Code.numerical:
+        name = next(n for n in trajectory.outcomes() if RESULTS[n].failed)
+    who = f"members {list(trajectory.outcomes()[name])}: " if trajectory.is_ensemble else ""
+    kept = " What there is was written." if files else ""
+    say(f"dln: {who}{RESULTS[name].message}{kept}")
+
+
+def payload(command: str, trajectory: Trajectory, files: list[Path]) -> dict[str, Any]:
+    """The result of a run for programs."""
+    code = code_of(trajectory)
+    messages = {name: RESULTS[name].message for name in trajectory.outcomes()}
+    head = {"ok": code is Code.fine, "command": command, "exit_code": int(code), "messages": messages}
+    return head | trajectory.to_json() | {"files": [str(file) for file in files]}

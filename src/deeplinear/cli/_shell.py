@@ -1,0 +1,80 @@
+"""What all commands share: exit codes, precision, streams. Imports nothing heavy."""
+
+import contextlib
+import enum
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+
+class Code(enum.IntEnum):
+    """Exit codes of the program."""
+
+    fine = 0
+    check_failed = 1
+    usage = 2
+    numerical = 3
+    interrupted = 130
+
+
+class UsageError(Exception):
+    """Bad input by the user; the text is one sentence for the error stream."""
+
+
+def numerics() -> None:
+    """Switch JAX to 64-bit numbers. Commands that compute call this before anything else."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+
+
+def one_line(text: object) -> str:
+    """A message without line breaks."""
+    return " ".join(str(text).split())
+
+
+def say(text: object) -> None:
+    """One line on the error stream."""
+    typer.echo(one_line(text), err=True)
+
+
+def print_json(payload: dict[str, Any]) -> None:
+    """A result for programs, on the output stream."""
+    typer.echo(json.dumps(payload, indent=2, allow_nan=False))
+
+
+def print_table(rows: list[tuple[str, ...]], *, title: str = "", header: tuple[str, ...] = ()) -> None:
+    """A result for people, on the output stream."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD if header else None)
+    table.show_header = bool(header)
+    for position in range(len(header or rows[0])):
+        table.add_column(header[position] if header else "", style="bold" if position == 0 else "", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+@contextlib.contextmanager
+def output_kept_pure() -> Iterator[None]:
+    """Send what compiled libraries write to the output stream (LAPACK warns there) to the error stream instead."""
+    sys.stdout.flush()
+    try:
+        saved = os.dup(1)
+    except OSError:  # There is no output stream to protect.
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)

@@ -1,0 +1,46 @@
+"""The ground: annotations, errors, linear algebra, integrators, trajectories."""
+
+from deeplinear.core._describe import describe as describe
+from deeplinear.core._errors import (
+    RESULTS as RESULTS,
+    HypothesisError as HypothesisError,
+    NumericalError as NumericalError,
+    check_count as check_count,
+    check_finite as check_finite,
+    check_number as check_number,
+    check_shape as check_shape,
+    check_x64 as check_x64,
+    is_concrete as is_concrete,
+    near_name as near_name,
+)
+from deeplinear.core._linalg import (
+    add_scaled as add_scaled,
+    flatten as flatten,
+    inner as inner,
+    norm as norm,
+    random_orthogonal as random_orthogonal,
+    singular_values as singular_values,
+    svd as svd,
+    unflatten as unflatten,
+)
+from deeplinear.core._ode import (
+    AbstractField as AbstractField,
+    AbstractIntegrator as AbstractIntegrator,
+    Implicit as Implicit,
+    RungeKutta as RungeKutta,
+    Step as Step,
+    dopri8 as dopri8,
+    kvaerno5 as kvaerno5,
+    tsit5 as tsit5,
+)
+from deeplinear.core._ranks import (
+    effective_rank as effective_rank,
+    nuclear_norm as nuclear_norm,
+    numerical_rank as numerical_rank,
+    spectrum_effective_rank as spectrum_effective_rank,
+    spectrum_stable_rank as spectrum_stable_rank,
+    stable_rank as stable_rank,
+)
+from deeplinear.core._stabilised import Stabilised as Stabilised
+from deeplinear.core._trajectory import Trajectory as Trajectory
+from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack

@@ -1,0 +1,163 @@
+"""Outcomes of a numerical run, exceptions, and checks of arguments with messages in plain words."""
+
+import difflib
+import enum
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+
+class RESULTS(enum.IntEnum):
+    """How a run ended. The text of each member is the message a person reads."""
+
+    running = 0
+    completed = 1
+    stopped = 2
+    steady = 3
+    step_limit = 4
+    wall_limit = 5
+    interrupted = 6
+    diverged = 7
+    step_too_small = 8
+
+    @property
+    def message(self) -> str:
+        """The outcome in one sentence, with the likely causes where it is a failure."""
+        return _MESSAGES[self]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run broke down, as opposed to reaching a limit it was given."""
+        return self in (RESULTS.diverged, RESULTS.step_too_small)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run reached what it was asked for: its end, a stopping rule or a rest point."""
+        return self in (RESULTS.completed, RESULTS.stopped, RESULTS.steady)
+
+
+_MESSAGES = {
+    RESULTS.running: "The run has not ended yet.",
+    RESULTS.completed: "The run reached its last requested time.",
+    RESULTS.stopped: "A stopping rule fired.",
+    RESULTS.steady: "The gradient vanishes to rounding: the state rests and does not move any more.",
+    RESULTS.step_limit: "The limit on steps was reached; the state is kept and the run can be resumed.",
+    RESULTS.wall_limit: "The limit on wall-clock time was reached; the state is kept and the run can be resumed.",
+    RESULTS.interrupted: "The run was interrupted by the user; the state is kept and the run can be resumed.",
+    RESULTS.diverged: (
+        "The parameters became non-finite. Likely causes: a learning rate above 2 / (largest Hessian eigenvalue), an "
+        "energy that is unbounded below, or an initialisation so large that products of layers overflow."
+    ),
+    RESULTS.step_too_small: (
+        "The step size fell below the spacing of floating-point numbers. Likely causes: a tolerance tighter than "
+        "rounding allows, an energy whose gradient is discontinuous, or a solution that escapes in finite time."
+    ),
+}
+
+
+class NumericalError(RuntimeError):
+    """A run broke down and the caller asked for an exception (`throw=True`)."""
+
+    def __init__(self, result: RESULTS, detail: str = "") -> None:
+        super().__init__(f"{result.message}{' ' + detail if detail else ''}")
+        self.result = result
+
+
+class HypothesisError(ValueError):
+    """A theorem or a closed form was asked for where one of its hypotheses does not hold."""
+
+    def __init__(self, hypothesis: str, residual: float, tolerance: float, advice: str = "") -> None:
+        super().__init__(
+            f"The hypothesis '{hypothesis}' does not hold: measured residual {residual:.3e}, "
+            f"tolerance {tolerance:.1e}.{' ' + advice if advice else ''}"
+        )
+        self.hypothesis = hypothesis
+        self.residual = residual
+        self.tolerance = tolerance
+
+
+def near_name(name: str, options: Iterable[str]) -> str:
+    """Sentence that suggests the option closest to a misspelt name and lists them all.
+
+    Example:
+        >>> near_name("adma", ["adam", "flow"])
+        "Did you mean 'adam'? Known: adam, flow."
+    """
+    options = list(options)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    guess = f"Did you mean '{close[0]}'? " if close else ""
+    return f"{guess}Known: {', '.join(options)}."
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether a value can be inspected now (it is not an abstract tracer of a transformation)."""
+    return not isinstance(value, Tracer)
+
+
+def check_number(
+    where: str,
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    finite: bool = True,
+) -> None:
+    """Refuse a number outside its domain; values under a transformation pass unseen."""
+    if not is_concrete(value):
+        return
+    array = np.asarray(value)
+    if array.ndim != 0 or array.dtype.kind not in "iuf":
+        raise TypeError(f"{where}: {name} must be a real number, but is {value!r}.")
+    number = float(array)
+    bounds = [
+        (above is not None and not number > above, f"greater than {above:g}" if above is not None else ""),
+        (at_least is not None and not number >= at_least, f"at least {at_least:g}" if at_least is not None else ""),
+        (at_most is not None and not number <= at_most, f"at most {at_most:g}" if at_most is not None else ""),
+        (finite and not math.isfinite(number), "finite"),
+    ]
+    for violated, wanted in bounds:
+        if violated:
+            raise ValueError(f"{where}: {name} must be {wanted}, but is {number:g}.")
+
+
+def check_count(where: str, name: str, value: Any, *, at_least: int = 0) -> None:
+    """Refuse anything that is not an integer of at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{where}: {name} must be an integer, but is {value!r}.")
+    if value < at_least:
+        raise ValueError(f"{where}: {name} must be at least {at_least}, but is {value}.")
+
+
+def check_finite(where: str, name: str, array: Any) -> None:
+    """Refuse NaN and infinities, naming the first bad index; abstract values pass unseen."""
+    if not is_concrete(array):
+        return
+    bad = np.argwhere(~np.isfinite(np.asarray(array)))
+    if bad.size:
+        index = tuple(int(i) for i in bad[0])
+        value = np.asarray(array)[index]
+        raise ValueError(f"{where}: {name} must be finite, but entry {index} is {value} ({len(bad)} such in all).")
+
+
+def check_shape(where: str, name: str, array: Any, shape: Sequence[int | None]) -> None:
+    """Refuse an array of another shape; `None` in `shape` is a free dimension."""
+    actual = tuple(np.shape(array))
+    fits = len(actual) == len(shape) and all(w is None or w == a for w, a in zip(shape, actual, strict=True))
+    if not fits:
+        wanted = "(" + ", ".join("any" if w is None else str(w) for w in shape) + ")"
+        raise ValueError(f"{where}: {name} must have shape {wanted}, but has shape {actual}.")
+
+
+def check_x64(where: str) -> None:
+    """Refuse to run where JAX computes in 32 bits."""
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise RuntimeError(
+            f"{where} needs 64-bit numbers, but JAX is set to 32 bits. "
+            "Call jax.config.update('jax_enable_x64', True) at the start of the program."
+        )

@@ -1,0 +1,67 @@
+"""Small pieces of linear algebra that several layers share."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from deeplinear.core._types import Params
+
+
+def inner(left: Params, right: Params) -> Float[Array, ""]:
+    """Frobenius inner product of two lists of matrices."""
+    return jnp.sum(jnp.stack([jnp.vdot(a, b) for a, b in zip(left, right, strict=True)]))
+
+
+def norm(params: Params) -> Float[Array, ""]:
+    """Frobenius norm of a list of matrices."""
+    return jnp.sqrt(inner(params, params))
+
+
+def add_scaled(params: Params, factor: Float[Array, ""] | float, direction: Params) -> Params:
+    """`params + factor * direction`, layer by layer."""
+    return tuple(p + factor * d for p, d in zip(params, direction, strict=True))
+
+
+def flatten(params: Params) -> Float[Array, " size"]:
+    """All layers as one vector: row-major, layer 1 first."""
+    return jnp.concatenate([p.ravel() for p in params])
+
+
+def unflatten(vector: Float[Array, " size"], shapes: Sequence[tuple[int, int]]) -> Params:
+    """Inverse of `flatten` for layers of the given shapes."""
+    layers = []
+    start = 0
+    for rows, columns in shapes:
+        layers.append(vector[start : start + rows * columns].reshape(rows, columns))
+        start += rows * columns
+    return tuple(layers)
+
+
+def svd(matrix: Float[Array, "*batch rows columns"]) -> tuple[Array, Array, Array]:
+    """Thin singular value decomposition; NaN throughout for a matrix with non-finite entries, and no words about it."""
+    finite = jnp.all(jnp.isfinite(matrix), axis=(-2, -1), keepdims=True)
+    left, values, right = jnp.linalg.svd(jnp.where(finite, matrix, 0.0), full_matrices=False)
+    return (
+        jnp.where(finite, left, jnp.nan),
+        jnp.where(finite[..., 0], values, jnp.nan),
+        jnp.where(finite, right, jnp.nan),
+    )
+
+
+def singular_values(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch modes"]:
+    """Singular values, largest first; NaN for a matrix with non-finite entries, and no words about it.
+
+    Example:
+        >>> singular_values(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
+        Array([2., 1.], dtype=float64)
+    """
+    finite = jnp.all(jnp.isfinite(matrix), axis=(-2, -1), keepdims=True)
+    values = jnp.linalg.svd(jnp.where(finite, matrix, 0.0), compute_uv=False)
+    return jnp.where(finite[..., 0], values, jnp.nan)
+
+
+def random_orthogonal(key: Array, size: int, dtype: jnp.dtype | None = None) -> Float[Array, "size size"]:
+    """Orthogonal matrix drawn from Haar measure."""
+    return jax.random.orthogonal(key, size, dtype=jnp.zeros(()).dtype if dtype is None else dtype)

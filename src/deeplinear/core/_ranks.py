@@ -1,0 +1,169 @@
+r"""Soft and numerical ranks of matrices, and of the spectra they are made of.
+
+All are invariant under $W \mapsto U W V$ with orthogonal $U, V$; all but the nuclear norm also under scaling. The zero
+matrix has rank 0 in every sense. The soft ranks of any other matrix lie in $[1, \mathrm{rank}\,W]$ and have no limit
+at zero, so a zero matrix that can be seen is refused; under a transformation, where it cannot, its soft ranks are 0.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import entr
+from jaxtyping import Array, Float, Int
+
+from deeplinear.core._errors import check_finite, check_number, is_concrete
+from deeplinear.core._linalg import singular_values
+
+
+def _refuse_zero(where: str, name: str, nonzero: np.ndarray | np.bool_) -> None:
+    """Refuse a batch with a member that is zero, naming the first."""
+    zero = np.argwhere(~nonzero)
+    if len(zero):
+        member = f" (member {tuple(int(i) for i in zero[0])})" if np.ndim(nonzero) else ""
+        raise ValueError(
+            f"{where}: {name} must not be zero{member}; the zero matrix has no soft rank. Leave it out, or move it "
+            "away from zero."
+        )
+
+
+def _relative(
+    where: str, name: str, spectrum: Float[Array | np.ndarray, "*batch modes"]
+) -> tuple[Float[Array, "*batch modes"], Float[Array, "*batch 1"]]:
+    """Singular values over the largest, and the largest; a visible zero or bad spectrum is refused."""
+    check_finite(where, name, spectrum)
+    if spectrum.shape[-1] == 0:
+        raise ValueError(f"{where}: {name} must hold at least one singular value, but has shape {spectrum.shape}.")
+    if is_concrete(spectrum):
+        seen = np.asarray(spectrum)
+        if np.any(seen < 0):
+            raise ValueError(f"{where}: {name} must be non-negative, but reaches {seen.min():g}.")
+        _refuse_zero(where, name, np.any(seen, axis=-1))
+    values = jnp.asarray(spectrum)
+    largest = jnp.max(values, axis=-1, keepdims=True)
+    return values / jnp.where(largest == 0, 1.0, largest), largest
+
+
+def spectrum_stable_rank(singular_values: Float[Array | np.ndarray, "*batch modes"]) -> Float[Array, "*batch"]:
+    r"""Stable rank $\sum_i (s_i/s_1)^2$ of given singular values, in any order.
+
+    Args:
+        singular_values: Non-negative, not all zero; leading dimensions are a batch.
+
+    Returns:
+        One number per spectrum; 0 for a zero spectrum under a transformation.
+
+    Example:
+        >>> round(9 * float(spectrum_stable_rank(jnp.array([3.0, 1.0, 1.0, 0.0]))), 12)
+        11.0
+    """
+    relative, _ = _relative("spectrum_stable_rank", "singular_values", singular_values)
+    return jnp.sum(relative**2, axis=-1)
+
+
+def spectrum_effective_rank(singular_values: Float[Array | np.ndarray, "*batch modes"]) -> Float[Array, "*batch"]:
+    r"""Effective rank $\exp(-\sum_i p_i \ln p_i)$, $p_i = s_i / \sum_k s_k$, of given singular values, in any order.
+
+    Args:
+        singular_values: Non-negative, not all zero; leading dimensions are a batch.
+
+    Returns:
+        One number per spectrum; 0 for a zero spectrum under a transformation.
+
+    Example:
+        >>> round(float(spectrum_effective_rank(jnp.array([1.0, 0.01]))), 3)
+        1.057
+    """
+    relative, largest = _relative("spectrum_effective_rank", "singular_values", singular_values)
+    total = jnp.sum(relative, axis=-1, keepdims=True)
+    shares = relative / jnp.where(largest == 0, 1.0, total)
+    return jnp.where(largest[..., 0] == 0, 0.0, jnp.exp(jnp.sum(entr(shares), axis=-1)))
+
+
+def _spectrum(
+    where: str, matrix: Float[Array | np.ndarray, "*batch rows columns"], *, nonzero: bool = False
+) -> Float[Array, "*batch modes"]:
+    """Singular values; a bad matrix, or a zero one if asked, is refused where it can be seen."""
+    check_finite(where, "matrix", matrix)
+    if 0 in matrix.shape[-2:]:
+        raise ValueError(f"{where}: matrix must have at least one row and one column, but has shape {matrix.shape}.")
+    if nonzero and is_concrete(matrix):
+        _refuse_zero(where, "matrix", np.any(np.asarray(matrix), axis=(-2, -1)))
+    return singular_values(jnp.asarray(matrix))
+
+
+def stable_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
+    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2 = \sum_i (s_i/s_1)^2$.
+
+    Between 1 and the rank; small singular values enter squared and hardly count. The quotients keep it from
+    overflowing.
+
+    Args:
+        matrix: One matrix or a stack of them, not zero.
+
+    Returns:
+        One number per matrix; 0 for a zero matrix under a transformation.
+
+    Example:
+        >>> float(stable_rank(jnp.diag(jnp.array([2.0, 1.0]))))
+        1.25
+    """
+    return spectrum_stable_rank(_spectrum("stable_rank", matrix, nonzero=True))
+
+
+def effective_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
+    r"""Effective rank: exponential of the entropy of the singular values normalised to sum one.
+
+    With $p_i = s_i/\sum_k s_k$ it is $\exp(-\sum_i p_i \ln p_i)$, natural logarithm and $0\ln 0 = 0$. Between 1 and the
+    rank, and far more sensitive to small singular values than `stable_rank`.
+
+    Args:
+        matrix: One matrix or a stack of them, not zero.
+
+    Returns:
+        One number per matrix; 0 for a zero matrix under a transformation.
+
+    Example:
+        >>> round(float(effective_rank(jnp.eye(3))), 12)
+        3.0
+    """
+    return spectrum_effective_rank(_spectrum("effective_rank", matrix, nonzero=True))
+
+
+def nuclear_norm(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
+    r"""Nuclear norm $\sum_i s_i$.
+
+    Args:
+        matrix: One matrix or a stack of them.
+
+    Returns:
+        One number per matrix.
+
+    Example:
+        >>> float(nuclear_norm(jnp.diag(jnp.array([2.0, -1.0]))))
+        3.0
+    """
+    return jnp.sum(_spectrum("nuclear_norm", matrix), axis=-1)
+
+
+def numerical_rank(
+    matrix: Float[Array | np.ndarray, "*batch rows columns"], rtol: float | Float[Array, ""] | None = None
+) -> Int[Array, "*batch"]:
+    r"""Number of singular values above `rtol` $\cdot\, s_1$; 0 for the zero matrix.
+
+    Args:
+        matrix: One matrix or a stack of them.
+        rtol: Relative threshold; by default the larger dimension times the spacing of floating-point numbers at 1.
+
+    Returns:
+        One integer per matrix; -1, under a transformation, for one with entries that are not finite.
+
+    Example:
+        >>> int(numerical_rank(jnp.ones((3, 2))))
+        1
+    """
+    spectrum = _spectrum("numerical_rank", matrix)
+    if rtol is None:
+        rtol = max(matrix.shape[-2:]) * float(jnp.finfo(spectrum.dtype).eps)
+    check_number("numerical_rank", "rtol", rtol, above=0)
+    finite = jnp.all(jnp.isfinite(spectrum), axis=-1)
+    rank = jnp.sum(spectrum > rtol * spectrum[..., :1], axis=-1)
+    return jnp.where(finite, rank, -1)

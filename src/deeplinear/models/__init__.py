@@ -1,0 +1,52 @@
+"""Models, losses, problems, initialisations and their conserved quantities."""
+
+from deeplinear.models._balance import (
+    LambdaEstimate as LambdaEstimate,
+    balancedness as balancedness,
+    conserved as conserved,
+    drift as drift,
+    lambda_estimate as lambda_estimate,
+    layer_strengths as layer_strengths,
+)
+from deeplinear.models._base import (
+    AbstractLoss as AbstractLoss,
+    AbstractModel as AbstractModel,
+    AbstractSumLoss as AbstractSumLoss,
+)
+from deeplinear.models._data import (
+    Samples as Samples,
+    low_rank_target as low_rank_target,
+    random_mask as random_mask,
+    random_regression as random_regression,
+    semantic_hierarchy as semantic_hierarchy,
+    whiten as whiten,
+)
+from deeplinear.models._inits import (
+    AbstractInit as AbstractInit,
+    AlphaM as AlphaM,
+    Balanced as Balanced,
+    Explicit as Explicit,
+    FromSVD as FromSVD,
+    Gaussian as Gaussian,
+    Glorot as Glorot,
+    He as He,
+    LambdaBalanced as LambdaBalanced,
+    LeCun as LeCun,
+    MatchedGaussian as MatchedGaussian,
+    Orthogonal as Orthogonal,
+    Scaled as Scaled,
+    ScaledIdentity as ScaledIdentity,
+    TaskAligned as TaskAligned,
+    WarmStart as WarmStart,
+)
+from deeplinear.models._losses import (
+    Completion as Completion,
+    Energy as Energy,
+    EntryCompletion as EntryCompletion,
+    Regression as Regression,
+    SampleRegression as SampleRegression,
+    Sensing as Sensing,
+    SquaredDistance as SquaredDistance,
+)
+from deeplinear.models._networks import DeepLinear as DeepLinear
+from deeplinear.models._problem import Problem as Problem

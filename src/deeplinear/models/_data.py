@@ -1,0 +1,192 @@
+"""Small data sets: whitened inputs, random and hierarchical tasks, low-rank targets and masks."""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Key
+
+from deeplinear.core import Matrix, check_count, check_finite, check_number, check_shape, is_concrete
+
+LEAST_EIGENVALUE_RATIO = 1e-12
+"""Covariances whose extreme eigenvalues are further apart count as rank-deficient."""
+
+
+class Samples(NamedTuple):
+    """Training set with samples in columns: `inputs` is (in, samples), `outputs` is (out, samples)."""
+
+    inputs: Float[Array, "inp samples"]
+    outputs: Float[Array, "out samples"]
+
+
+def whiten(inputs: object) -> Float[Array, "inp samples"]:
+    r"""Whitened inputs $(XX^\top/P)^{-1/2} X$, whose covariance is the identity.
+
+    The symmetric square root moves the samples as little as any whitening can. With the singular value
+    decomposition $X = U S V^\top$ the result is $\sqrt P\, U V^\top$, orthonormal to rounding however badly
+    conditioned $X$ is.
+
+    Args:
+        inputs: $X$, (in, samples), of full row rank, so with at least as many samples as rows.
+
+    Returns:
+        Whitened inputs, of the same shape.
+
+    Example:
+        >>> x = whiten(jnp.array([[1.0, 2.0, 3.0], [0.0, 1.0, -1.0]]))
+        >>> bool(jnp.allclose(x @ x.T / 3, jnp.eye(2)))
+        True
+    """
+    x = jnp.asarray(inputs, dtype=float)
+    check_shape("whiten", "inputs", x, (None, None))
+    check_finite("whiten", "inputs", x)
+    rows, samples = x.shape
+    if samples < rows or rows == 0:
+        raise ValueError(
+            f"whiten: inputs must have at least as many samples (columns) as rows, and a row, but has shape {x.shape}."
+        )
+    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    deficient = s[-1] ** 2 <= LEAST_EIGENVALUE_RATIO * s[0] ** 2
+    message = "whiten: inputs must have full row rank, but the eigenvalues of their covariance "
+    if is_concrete(s):
+        if bool(deficient):
+            raise ValueError(f"{message}lie between {float(s[-1] ** 2):.1e} and {float(s[0] ** 2):.1e} (times 1/P).")
+    else:
+        u = eqx.error_if(u, deficient, f"{message}span more than {1 / LEAST_EIGENVALUE_RATIO:.0e}.")
+    return math.sqrt(samples) * (u @ vt)
+
+
+def random_regression(
+    key: Key[Array, ""], inp: int, out: int, samples: int, *, sigma: ArrayLike = 1.0, per_output: bool = True
+) -> Samples:
+    r"""Whitened Gaussian inputs with independent Gaussian outputs, so that no linear map fits exactly.
+
+    Outputs have standard deviation $\sigma/\sqrt{d_{\mathrm{out}}}$, or plainly $\sigma$ with `per_output=False`.
+
+    Args:
+        key: Randomness.
+        inp: Input width.
+        out: Output width.
+        samples: Number of samples, at least the input width.
+        sigma: Scale of the outputs.
+        per_output: Whether to divide the scale by the root of the output width.
+
+    Returns:
+        Inputs and outputs, samples in columns.
+
+    Example:
+        >>> random_regression(jax.random.key(0), 3, 2, 10).outputs.shape
+        (2, 10)
+    """
+    check_count("random_regression", "inp", inp, at_least=1)
+    check_count("random_regression", "out", out, at_least=1)
+    check_count("random_regression", "samples", samples, at_least=inp)
+    check_number("random_regression", "sigma", sigma, at_least=0)
+    key_inputs, key_outputs = jax.random.split(key)
+    std = jnp.asarray(sigma, dtype=float) / (math.sqrt(out) if per_output else 1.0)
+    inputs = whiten(jax.random.normal(key_inputs, (inp, samples)))
+    return Samples(inputs, std * jax.random.normal(key_outputs, (out, samples)))
+
+
+_HIERARCHY = (
+    (1, 1, 1, 1, 1, 1, 1, 1),
+    (1, 1, 1, 1, -1, -1, -1, -1),
+    (1, 1, -1, -1, 0, 0, 0, 0),
+    (0, 0, 0, 0, 1, 1, -1, -1),
+    (1, -1, 0, 0, 0, 0, 0, 0),
+    (0, 0, 1, -1, 0, 0, 0, 0),
+    (0, 0, 0, 0, 1, -1, 0, 0),
+    (0, 0, 0, 0, 0, 0, 1, -1),
+)
+
+
+def semantic_hierarchy(scale: ArrayLike = 1.0, perturbed: bool = False) -> Samples:
+    r"""Eight items of a two-level tree (fish, birds, algae, flowers) with eight distinguishing features.
+
+    Inputs are $\sqrt8\,I$ and outputs $\sqrt8\,c\,M$, so the inputs are white and the input-output covariance is
+    $c M$. Features (rows of $M$): root, animal or plant, fish or bird, alga or flower, one per pair of leaves.
+    The singular values of $M$ are $\sqrt8$ twice, $2$ twice and $\sqrt2$ four times.
+
+    Args:
+        scale: $c$.
+        perturbed: Whether to multiply column $i$ by $1 + 0.1/i$, which makes all singular values distinct.
+
+    Returns:
+        Inputs (8, 8) and outputs (8, 8), one column per item.
+
+    Example:
+        >>> x, y = semantic_hierarchy()
+        >>> jnp.linalg.svd(y @ x.T / 8, compute_uv=False).round(4)[:3]
+        Array([2.8284, 2.8284, 2.    ], dtype=float64)
+    """
+    check_number("semantic_hierarchy", "scale", scale)
+    labels = jnp.asarray(_HIERARCHY, dtype=float)
+    if perturbed:
+        labels = labels * jnp.asarray(1 + 0.1 / np.arange(1, 9), dtype=float)
+    root = math.sqrt(8.0)
+    return Samples(root * jnp.eye(8, dtype=float), root * jnp.asarray(scale, dtype=float) * labels)
+
+
+def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, std: ArrayLike = 1.0) -> Matrix:
+    r"""Gaussian low-rank matrix $W^\star = \sigma\, U V^\top / \sqrt{r}$.
+
+    $U$ and $V$ have $r$ columns with independent standard normal entries, so every entry of $W^\star$ has mean
+    zero and standard deviation $\sigma$ whatever the rank.
+
+    Args:
+        key: Randomness.
+        shape: Shape (out, in).
+        rank: $r$, from 1 to the smaller side.
+        std: $\sigma$.
+
+    Returns:
+        The target, (out, in).
+
+    Example:
+        >>> int(jnp.linalg.matrix_rank(low_rank_target(jax.random.key(0), (5, 4), 2)))
+        2
+    """
+    rows, columns = _extent("low_rank_target", shape)
+    check_count("low_rank_target", "rank", rank, at_least=1)
+    most = min(rows, columns)
+    if rank > most:
+        raise ValueError(f"low_rank_target: rank must be at most {most} for shape {shape}, but is {rank}.")
+    check_number("low_rank_target", "std", std, above=0)
+    key_left, key_right = jax.random.split(key)
+    left, right = jax.random.normal(key_left, (rows, rank)), jax.random.normal(key_right, (columns, rank))
+    return jnp.asarray(std, dtype=float) / math.sqrt(rank) * (left @ right.T)
+
+
+def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool[Array, "out inp"]:
+    """Mask with exactly `count` observed entries, every such pattern equally likely.
+
+    Args:
+        key: Randomness.
+        shape: Shape (out, in).
+        count: Number of observed entries, from 1 to all.
+
+    Returns:
+        True where observed.
+
+    Example:
+        >>> int(random_mask(jax.random.key(0), (5, 4), 7).sum())
+        7
+    """
+    rows, columns = _extent("random_mask", shape)
+    check_count("random_mask", "count", count, at_least=1)
+    if count > rows * columns:
+        raise ValueError(f"random_mask: count must be at most {rows * columns} for shape {shape}, but is {count}.")
+    return (jax.random.permutation(key, rows * columns) < count).reshape(rows, columns)
+
+
+def _extent(where: str, shape: tuple[int, int]) -> tuple[int, int]:
+    """`shape` as two positive integers, or a refusal."""
+    if len(shape) != 2:
+        raise ValueError(f"{where}: shape must be (out, in), but is {shape}.")
+    for position, size in enumerate(shape):
+        check_count(where, f"shape[{position}]", size, at_least=1)
+    return int(shape[0]), int(shape[1])

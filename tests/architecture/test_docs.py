@@ -1,0 +1,117 @@
+"""Documentation is executed: examples in docstrings, code in the pages; and nothing public is without a docstring."""
+
+import ast
+import doctest
+import importlib
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from architecture.source import ROOT, modules, subpackages, syntax
+
+IN_SCOPE = ("core", "models", "dynamics")
+PAGES = ("README.md", "CONTRIBUTING.md")
+
+
+class Checker(doctest.OutputChecker):
+    """Output as written, except that the last digits of a number may differ by rounding."""
+
+    ROUNDING = 1e-12
+    NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d*(?:e[-+]?\d+)?", flags=re.IGNORECASE)
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        if super().check_output(want, got, optionflags):
+            return True
+        wanted, given = self.NUMBER.findall(want), self.NUMBER.findall(got)
+        return (
+            super().check_output(self.NUMBER.sub("#", want), self.NUMBER.sub("#", got), optionflags)
+            and len(wanted) == len(given) > 0
+            and all(
+                math.isclose(float(a), float(b), rel_tol=self.ROUNDING, abs_tol=self.ROUNDING)
+                for a, b in zip(wanted, given, strict=True)
+            )
+        )
+
+
+def scope() -> dict[str, Any]:
+    """Names an example may use without importing: `jax`, `jnp` and the public names of the numerical layers."""
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp}
+    for name in IN_SCOPE:
+        module = importlib.import_module(f"deeplinear.{name}")
+        names |= {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    return names
+
+
+def examples(module: str) -> list[doctest.DocTest]:
+    """Examples of a module, taken from its syntax: decorators and import hooks cannot hide them."""
+    path, found, parser = modules()[module], [], doctest.DocTestParser()
+    for node in ast.walk(syntax(path)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+            name = f"{module}.{node.name}" if not isinstance(node, ast.Module) else module
+            test = parser.get_doctest(text, {}, name, str(path), node.body[0].lineno)
+            found += [test] if test.examples else []
+    return found
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if examples(name)])
+def test_examples_in_docstrings(module: str) -> None:
+    own = {key: value for key, value in vars(importlib.import_module(module)).items() if not key.startswith("__")}
+    runner = doctest.DocTestRunner(Checker(), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    report: list[str] = []
+    for test in examples(module):
+        test.globs = scope() | own
+        runner.run(test, out=report.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(report)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_in_pages(page: str) -> None:
+    """The Python blocks of a page run one after another, as a reader would run them."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "page"}
+    for match in re.finditer(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, match.start(1))
+        exec(compile("\n" * line + match[1], page, "exec"), names)  # the line numbers of errors are those of the page
+
+
+def origin(package: str, name: str) -> ast.AST | str | None:
+    """Definition of a name a sub-package re-exports: its node, or the string below an assignment."""
+    for node in syntax(modules()[f"deeplinear.{package}"]).body:
+        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
+            body = syntax(modules()[node.module or ""]).body
+            for position, item in enumerate(body):
+                if isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name == name:
+                    return item
+                target = item.targets[0] if isinstance(item, ast.Assign) else getattr(item, "target", None)
+                if isinstance(target, ast.Name) and target.id == name and position + 1 < len(body):
+                    below = body[position + 1]
+                    if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                        return str(below.value.value)
+    return None
+
+
+def test_public_names_have_docstrings() -> None:
+    listed = Path(__file__).with_name("public_names.txt").read_text(encoding="utf-8").split()
+    silent = []
+    for full in listed:
+        _, package, name = full.split(".")
+        found = origin(package, name)
+        text = ast.get_docstring(found) if isinstance(found, ast.FunctionDef | ast.ClassDef) else found
+        if not text:
+            silent.append(full)
+    assert silent == []
+
+
+@pytest.mark.parametrize("module", modules())
+def test_modules_have_docstrings(module: str) -> None:
+    assert ast.get_docstring(syntax(modules()[module]))
+
+
+def test_every_subpackage_is_in_the_layout_of_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in subpackages() if not re.search(rf"^{name}/ ", text, flags=re.MULTILINE)] == []

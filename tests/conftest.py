@@ -1,0 +1,31 @@
+"""Ground of every test: 64-bit numbers, annotations checked at run time, warnings as errors, seeds."""
+
+import os
+
+# Before JAX starts: no compiled code from earlier runs, and the processor unless another platform is asked for.
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jaxtyping
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+
+# Before the first import of the package: every annotation of it, shapes included, is checked at every call.
+jaxtyping.install_import_hook("deeplinear", "checking.annotations")
+
+DEFAULT_SEEDS = 2
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seeds", type=int, default=DEFAULT_SEEDS, metavar="N", help="run tests that take `seed` for seeds 0..N-1"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `seed`, itself or through a fixture, once for each seed."""
+    own = any("seed" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
+    if "seed" in metafunc.fixturenames and not own:
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")), scope="module")

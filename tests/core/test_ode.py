@@ -1,0 +1,107 @@
+"""Integrators: orders of convergence, stability and error estimates on equations with known solutions."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+from scipy.integrate import solve_ivp
+
+from deeplinear.core import AbstractField, AbstractIntegrator
+from zoo import ALL_INTEGRATORS
+
+
+class Gradient(AbstractField):
+    """Flow of a polynomial potential with a stiff direction: symmetric Jacobian, not linear."""
+
+    stiffness: Float[Array, ""]
+
+    def __call__(self, y: Float[Array, " size"]) -> Float[Array, " size"]:
+        a, b, c = y
+        gap = a * b * c - 1.0
+        stiff = self.stiffness * (a - b)
+        return -jnp.stack([gap * b * c + stiff, gap * a * c - stiff, gap * a * b])
+
+    def linearize(self, y: Float[Array, " size"]) -> tuple[Float[Array, " size"], Callable]:
+        value, derivative = jax.linearize(self.__call__, y)
+        return value, derivative
+
+
+def numpy_field(stiffness: float) -> Callable:
+    def field(_: float, y: np.ndarray) -> np.ndarray:
+        a, b, c = y
+        gap = a * b * c - 1.0
+        return -np.array([gap * b * c + stiffness * (a - b), gap * a * c - stiffness * (a - b), gap * a * b])
+
+    return field
+
+
+START = np.array([0.3, 0.9, 1.4])
+
+
+@eqx.filter_jit
+def integrate(
+    integrator: AbstractIntegrator, field: AbstractField, y: Array, end: Array, steps: Array, rho: Array
+) -> Array:
+    h = end / steps
+
+    def body(_: Array, carry: tuple) -> tuple:
+        step = integrator.step(field, *carry, h, rho, jnp.asarray(1e-12))
+        return step.y, step.f
+
+    return jax.lax.fori_loop(0, steps.astype(int), body, (y, field(y)))[0]
+
+
+@pytest.mark.parametrize("case", ALL_INTEGRATORS, ids=lambda case: case.name)
+def test_order_of_convergence(case) -> None:
+    """Halving the step divides the error by 2^p."""
+    exact = solve_ivp(numpy_field(1.0), (0, 2.0), START, method="DOP853", rtol=1e-13, atol=1e-15).y[:, -1]
+    field, start = Gradient(jnp.asarray(1.0)), jnp.asarray(START)
+    errors = []
+    for steps in case.steps:
+        # A spectral radius above the true one makes the stabilised methods use several stages more than they must.
+        y = integrate(case.integrator, field, start, jnp.asarray(2.0), jnp.asarray(float(steps)), jnp.asarray(40.0))
+        errors.append(np.linalg.norm(np.asarray(y) - exact))
+    ratios = np.log2(np.array(case.steps[1:]) / np.array(case.steps[:-1]))
+    order = np.log2(np.array(errors[:-1]) / np.array(errors[1:])) / ratios
+    assert errors[-1] > 1e-13, "the finest error must stand above rounding for the slope to mean anything"
+    assert np.all(order > case.order - 0.5), order
+
+
+@pytest.mark.parametrize("case", ALL_INTEGRATORS, ids=lambda case: case.name)
+def test_order_of_the_error_estimate(case) -> None:
+    """The estimated error of one step falls like the power of the step size that the controller assumes."""
+    field, start = Gradient(jnp.asarray(1.0)), jnp.asarray(START)
+    step = jax.jit(lambda h: case.integrator.step(field, start, field(start), h, 0.2 / h, jnp.asarray(1e-12)).error)
+    sizes = np.array([0.1, 0.05, 0.025])
+    estimates = np.array([np.linalg.norm(step(jnp.asarray(h))) for h in sizes])
+    assert estimates[-1] > 1e-15, "the smallest estimate must stand above rounding"
+    power = np.log2(estimates[:-1] / estimates[1:])
+    assert np.all(power > case.integrator.error_order - 0.6), power
+
+
+@pytest.mark.parametrize("case", [c for c in ALL_INTEGRATORS if c.stabilised], ids=lambda case: case.name)
+@pytest.mark.parametrize("product", [3.0, 50.0, 2_000.0, 30_000.0])
+def test_stabilised_methods_damp_the_whole_spectrum(case, product: float) -> None:
+    """On y' = -k y all rates up to rho shrink in one step of size product/rho, rounding included."""
+
+    class Decay(AbstractField):
+        rates: Float[Array, " size"]
+
+        def __call__(self, y):
+            return -self.rates * y
+
+        def linearize(self, y):
+            return -self.rates * y, lambda v: -self.rates * v
+
+    rates = jnp.linspace(0.0, 1.0, 4001)
+    y = jnp.ones_like(rates)
+    step = case.integrator.step(Decay(rates), y, -rates, jnp.asarray(product), jnp.asarray(1.0), jnp.asarray(1e-8))
+    amplification = np.abs(np.asarray(step.y))
+    assert amplification[0] == pytest.approx(1.0, abs=1e-12)
+    assert amplification.max() <= 1 + 1e-10
+    # Away from zero the damping is strict.
+    assert amplification[np.asarray(rates) * product > 5].max(initial=0.0) < 0.99
