@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import AbstractIntegrator, Params, Stabilised, dopri8, kvaerno5, tsit5
+from deeplinear.core import AbstractIntegrator, Exponential, Params, Stabilised, dopri8, kvaerno5, tsit5
 from deeplinear.dynamics import (
     AbstractProbe,
     Adagrad,
@@ -301,5 +301,6 @@ ALL_INTEGRATORS = (
     IntegratorCase("tsit5", tsit5(), 5, (20, 40, 80)),
     IntegratorCase("dopri8", dopri8(), 8, (8, 12, 16)),
     IntegratorCase("kvaerno5", kvaerno5(), 5, (20, 40, 80)),
+    IntegratorCase("exponential", Exponential(), 4, (20, 40, 80)),
     IntegratorCase("stabilised", Stabilised(), 4, (40, 80, 160), stabilised=True),
 )

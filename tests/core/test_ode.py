@@ -5,12 +5,13 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
 from scipy.integrate import solve_ivp
 
-from deeplinear.core import AbstractField, AbstractIntegrator
+from deeplinear.core import AbstractField, AbstractIntegrator, Stabilised, phi
 from zoo import ALL_INTEGRATORS
 
 
@@ -71,6 +72,20 @@ def test_order_of_convergence(case) -> None:
     assert np.all(order > case.order - 0.5), order
 
 
+@pytest.mark.parametrize("interval", [5.0, 60.0, 1_200.0, 20_000.0])
+def test_order_of_the_stabilised_method_with_any_number_of_stages(interval: float) -> None:
+    """From 5 stages to 240: the same row of the table for every step size, whatever the problem needs."""
+    exact = solve_ivp(numpy_field(1.0), (0, 2.0), START, method="DOP853", rtol=1e-13, atol=1e-15).y[:, -1]
+    field, start = Gradient(jnp.asarray(1.0)), jnp.asarray(START)
+    errors = []
+    for steps in (20.0, 40.0, 80.0):
+        rho = jnp.asarray(interval * steps / 2.0)
+        y = integrate(Stabilised(), field, start, jnp.asarray(2.0), jnp.asarray(steps), rho)
+        errors.append(np.linalg.norm(np.asarray(y) - exact))
+    assert errors[-1] > 1e-12
+    assert np.all(np.log2(np.array(errors[:-1]) / np.array(errors[1:])) > 3.5), errors
+
+
 @pytest.mark.parametrize("case", ALL_INTEGRATORS, ids=lambda case: case.name)
 def test_order_of_the_error_estimate(case) -> None:
     """The estimated error of one step falls like the power of the step size that the controller assumes."""
@@ -81,6 +96,17 @@ def test_order_of_the_error_estimate(case) -> None:
     assert estimates[-1] > 1e-15, "the smallest estimate must stand above rounding"
     power = np.log2(estimates[:-1] / estimates[1:])
     assert np.all(power > case.integrator.error_order - 0.6), power
+
+
+def test_phi_functions_against_extended_precision() -> None:
+    """phi_k(z) = (phi_{k-1}(z) - 1/(k-1)!) / z at fifty digits, from -1e12 to 3 and across the change to the series."""
+    points = np.concatenate([-np.geomspace(1e-20, 1e12, 33), [0.0, 1e-9, 0.5, 1.0, 3.0, -1.0, -0.999999, -1.000001]])
+    with mpmath.workdps(60):
+        for order in (1, 3, 4):
+            ours = np.asarray(phi(order, jnp.asarray(points)))
+            for z, value in zip(points, ours, strict=True):
+                exact = mpmath.hyp1f1(1, order + 1, mpmath.mpf(z)) / mpmath.factorial(order)
+                assert value == pytest.approx(float(exact), rel=5e-15), (order, z)
 
 
 @pytest.mark.parametrize("case", [c for c in ALL_INTEGRATORS if c.stabilised], ids=lambda case: case.name)

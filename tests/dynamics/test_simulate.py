@@ -231,7 +231,7 @@ def test_a_resumed_flow_goes_on_from_disk(tmp_path) -> None:
     half.save(tmp_path / "half")
     rest = resume(type(half).load(tmp_path / "half"), DECAY.problem, GradientFlow(1e-10), times=[2.0], probes=[product])
     assert np.abs(rest["product"][-1] - DECAY.product(2.0)).max() < 1e-9
-    assert rest.stats["accepted_steps"] > half.stats["accepted_steps"]
+    assert 0 < rest.stats["accepted_steps"] < 100
     with pytest.raises(ValueError, match="same method"):
         resume(half, DECAY.problem, Adam(), horizon=10)
 

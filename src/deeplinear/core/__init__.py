@@ -13,13 +13,14 @@ from deeplinear.core._errors import (
     is_concrete as is_concrete,
     near_name as near_name,
 )
+from deeplinear.core._exponential import Exponential as Exponential, phi as phi
 from deeplinear.core._linalg import (
     add_scaled as add_scaled,
     flatten as flatten,
     inner as inner,
     norm as norm,
     random_orthogonal as random_orthogonal,
-    singular_values as singular_values,
+    spectrum as spectrum,
     svd as svd,
     unflatten as unflatten,
 )

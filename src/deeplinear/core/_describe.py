@@ -7,8 +7,12 @@ import jax
 import numpy as np
 
 
-def describe(item: Any) -> str:
+def describe(item: Any, *, numbers: bool = True) -> str:
     """A module as `Name(field=value, …)`: numbers in full, arrays by shape.
+
+    Args:
+        item: A module or a value.
+        numbers: Whether to name fields that hold one number; without them the text says what kind of thing it is.
 
     Example:
         >>> describe(DeepLinear((3, 2)))
@@ -16,9 +20,11 @@ def describe(item: Any) -> str:
     """
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         inside = ", ".join(
-            f"{field.name}={describe(getattr(item, field.name))}"
+            f"{field.name}={describe(getattr(item, field.name), numbers=numbers)}"
             for field in dataclasses.fields(item)
-            if field.repr and not field.name.startswith("_")
+            if field.repr
+            and not field.name.startswith("_")
+            and (numbers or not _is_number(getattr(item, field.name)))
         )
         return f"{type(item).__name__}({inside})"
     if isinstance(item, jax.Array | np.ndarray):
@@ -28,3 +34,7 @@ def describe(item: Any) -> str:
     if callable(item):
         return getattr(item, "__name__", type(item).__name__)
     return repr(item)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray) and value.ndim == 0

@@ -126,12 +126,14 @@ def check_number(
             raise ValueError(f"{where}: {name} must be {wanted}, but is {number:g}.")
 
 
-def check_count(where: str, name: str, value: Any, *, at_least: int = 0) -> None:
-    """Refuse anything that is not an integer of at least `at_least`."""
+def check_count(where: str, name: str, value: Any, *, at_least: int = 0, at_most: int | None = None) -> None:
+    """Refuse anything that is not an integer within its bounds."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{where}: {name} must be an integer, but is {value!r}.")
     if value < at_least:
         raise ValueError(f"{where}: {name} must be at least {at_least}, but is {value}.")
+    if at_most is not None and value > at_most:
+        raise ValueError(f"{where}: {name} must be at most {at_most}, but is {value}.")
 
 
 def check_finite(where: str, name: str, array: Any) -> None:

@@ -50,11 +50,11 @@ def svd(matrix: Float[Array, "*batch rows columns"]) -> tuple[Array, Array, Arra
     )
 
 
-def singular_values(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch modes"]:
+def spectrum(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch modes"]:
     """Singular values, largest first; NaN for a matrix with non-finite entries, and no words about it.
 
     Example:
-        >>> singular_values(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
+        >>> spectrum(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
         Array([2., 1.], dtype=float64)
     """
     finite = jnp.all(jnp.isfinite(matrix), axis=(-2, -1), keepdims=True)

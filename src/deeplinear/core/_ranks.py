@@ -11,7 +11,7 @@ from jax.scipy.special import entr
 from jaxtyping import Array, Float, Int
 
 from deeplinear.core._errors import check_finite, check_number, is_concrete
-from deeplinear.core._linalg import singular_values
+from deeplinear.core._linalg import spectrum
 
 
 def _refuse_zero(where: str, name: str, nonzero: np.ndarray | np.bool_) -> None:
@@ -26,18 +26,18 @@ def _refuse_zero(where: str, name: str, nonzero: np.ndarray | np.bool_) -> None:
 
 
 def _relative(
-    where: str, name: str, spectrum: Float[Array | np.ndarray, "*batch modes"]
+    where: str, name: str, given: Float[Array | np.ndarray, "*batch modes"]
 ) -> tuple[Float[Array, "*batch modes"], Float[Array, "*batch 1"]]:
     """Singular values over the largest, and the largest; a visible zero or bad spectrum is refused."""
-    check_finite(where, name, spectrum)
-    if spectrum.shape[-1] == 0:
-        raise ValueError(f"{where}: {name} must hold at least one singular value, but has shape {spectrum.shape}.")
-    if is_concrete(spectrum):
-        seen = np.asarray(spectrum)
+    check_finite(where, name, given)
+    if given.shape[-1] == 0:
+        raise ValueError(f"{where}: {name} must hold at least one singular value, but has shape {given.shape}.")
+    if is_concrete(given):
+        seen = np.asarray(given)
         if np.any(seen < 0):
             raise ValueError(f"{where}: {name} must be non-negative, but reaches {seen.min():g}.")
         _refuse_zero(where, name, np.any(seen, axis=-1))
-    values = jnp.asarray(spectrum)
+    values = jnp.asarray(given)
     largest = jnp.max(values, axis=-1, keepdims=True)
     return values / jnp.where(largest == 0, 1.0, largest), largest
 
@@ -87,7 +87,7 @@ def _spectrum(
         raise ValueError(f"{where}: matrix must have at least one row and one column, but has shape {matrix.shape}.")
     if nonzero and is_concrete(matrix):
         _refuse_zero(where, "matrix", np.any(np.asarray(matrix), axis=(-2, -1)))
-    return singular_values(jnp.asarray(matrix))
+    return spectrum(jnp.asarray(matrix))
 
 
 def stable_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
@@ -160,10 +160,10 @@ def numerical_rank(
         >>> int(numerical_rank(jnp.ones((3, 2))))
         1
     """
-    spectrum = _spectrum("numerical_rank", matrix)
+    values = _spectrum("numerical_rank", matrix)
     if rtol is None:
-        rtol = max(matrix.shape[-2:]) * float(jnp.finfo(spectrum.dtype).eps)
+        rtol = max(matrix.shape[-2:]) * float(jnp.finfo(values.dtype).eps)
     check_number("numerical_rank", "rtol", rtol, above=0)
-    finite = jnp.all(jnp.isfinite(spectrum), axis=-1)
-    rank = jnp.sum(spectrum > rtol * spectrum[..., :1], axis=-1)
+    finite = jnp.all(jnp.isfinite(values), axis=-1)
+    rank = jnp.sum(values > rtol * values[..., :1], axis=-1)
     return jnp.where(finite, rank, -1)

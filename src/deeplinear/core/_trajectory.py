@@ -14,8 +14,11 @@ from deeplinear.core._errors import RESULTS, NumericalError, near_name
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = 1
+FORMAT = 2
 """Version of the files that `Trajectory.save` writes."""
+
+LEADING = ("member", "time", "t")
+"""Names of the leading dimensions and of their coordinates."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,23 +186,29 @@ class Trajectory:
         return f"shape {first.shape}, norm {np.linalg.norm(first):.6g} → {np.linalg.norm(last):.6g}"
 
     def to_xarray(self) -> "xarray.Dataset":
-        """Labelled arrays: dimensions member, time and those of the probes; parameters and statistics included."""
+        """Labelled arrays: dimensions member, time and those of the probes; parameters and statistics included.
+
+        A probe is found under its name. All else has a dot in its name, which no probe has: `params.1`, `stats.seconds`,
+        `run.results`, `state.0`; so has a probe that is called like a dimension, `probe.time`.
+        """
         import xarray
 
         lead = ("member", "time") if self.is_ensemble else ("time",)
         variables: dict[str, Any] = {"t": (lead, self.times)}
+        taken = {*LEADING, *(dimension for dims in self.dims.values() for dimension in dims)}
         for name, value in self.values.items():
-            variables[name] = (lead + tuple(self.dims[name]), value)
+            stored = f"probe.{name}" if name in taken else name
+            variables[stored] = (lead + tuple(self.dims[name]), value)
         front = lead[:-1]
         for position, layer in enumerate(self.params, start=1):
-            variables[f"W{position}"] = ((*front, f"width{position}", f"width{position - 1}"), layer)
+            variables[f"params.{position}"] = ((*front, f"width.{position}", f"width.{position - 1}"), layer)
         for position, leaf in enumerate(self.state):
-            extra = tuple(f"state{position}_{axis}" for axis in range(leaf.ndim - len(front)))
-            variables[f"state{position}"] = ((*front, *extra), leaf)
+            extra = tuple(f"state.{position}.{axis}" for axis in range(leaf.ndim - len(front)))
+            variables[f"state.{position}"] = ((*front, *extra), leaf)
         for name in ("results", "fired", "lengths"):
-            variables[name] = (front, getattr(self, name))
+            variables[f"run.{name}"] = (front, getattr(self, name))
         for name, value in self.stats.items():
-            variables[f"stat_{name}"] = (front if np.ndim(value) else (), value)
+            variables[f"stats.{name}"] = (front if np.ndim(value) else (), value)
         dataset = xarray.Dataset(variables)
         coordinates: dict[str, Any] = {"t": dataset["t"]} if self.is_ensemble else {"time": self.times}
         if self.is_ensemble:
@@ -216,13 +225,15 @@ class Trajectory:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write `path.nc` (all arrays, NetCDF) and `path.json` (the summary for people and programs); atomic.
 
+        Args:
+            path: Path without an ending, or with one of these two; any other dot belongs to the name.
+
         Returns:
             Path of the NetCDF file.
         """
-        stem = Path(path)
-        stem = stem.with_suffix("") if stem.suffix in (".nc", ".json") else stem
+        data, text = _files(path)
+        stem = data.with_suffix("")
         stem.parent.mkdir(parents=True, exist_ok=True)
-        data, text = Path(f"{stem}.nc"), Path(f"{stem}.json")
         parts = [Path(f"{stem}.nc.part"), Path(f"{stem}.json.part")]
         try:
             self.to_xarray().to_netcdf(parts[0], engine="h5netcdf")
@@ -235,12 +246,16 @@ class Trajectory:
         return data
 
     def to_json(self) -> dict[str, Any]:
-        """Outcome, statistics and final values of the scalar probes as plain values."""
+        """Outcome, statistics and final values of the small probes as plain values.
+
+        `finished` says whether every run reached what it was asked for: its end, a stopping rule or rest.
+        """
         finals = {name: _plain(self.final(name)) for name in self.values if self[name][0].size <= 64 * self.members}
         outcome: Any = {k: list(v) for k, v in self.outcomes().items()} if self.is_ensemble else self.result.name
         return {
             "format": FORMAT,
             "outcome": outcome,
+            "finished": not (self.failed or self.unfinished),
             "rule": None if self.is_ensemble else self.rule,
             "final_time": _plain(self.final_time),
             "final": finals,
@@ -250,11 +265,10 @@ class Trajectory:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Trajectory":
-        """Read what `save` wrote."""
+        """Read what `save` wrote, from the same path."""
         import xarray
 
-        file = Path(path)
-        file = file.with_suffix(".nc") if file.suffix in ("", ".json") else file
+        file, _ = _files(path)
         if not file.exists():
             raise FileNotFoundError(f"Trajectory.load: there is no file {file}.")
         try:
@@ -273,20 +287,27 @@ class Trajectory:
             names = [n for n in map(str, dataset.data_vars) if n.startswith(prefix) and n[len(prefix) :].isdigit()]
             return tuple(dataset[n].to_numpy() for n in sorted(names, key=lambda n: int(n[len(prefix) :])))
 
-        stats = {str(n)[5:]: dataset[n].to_numpy() for n in dataset.data_vars if str(n).startswith("stat_")}
+        stats = {str(n)[6:]: dataset[n].to_numpy() for n in dataset.data_vars if str(n).startswith("stats.")}
         return Trajectory(
             times=dataset["t"].to_numpy(),
-            values={name: dataset[name].to_numpy() for name in dims},
+            values={name: dataset[f"probe.{name}" if f"probe.{name}" in dataset else name].to_numpy() for name in dims},
             dims=dims,
-            params=numbered("W"),
-            results=dataset["results"].to_numpy(),
-            fired=dataset["fired"].to_numpy(),
+            params=numbered("params."),
+            results=dataset["run.results"].to_numpy(),
+            fired=dataset["run.fired"].to_numpy(),
             rules=tuple(json.loads(dataset.attrs["rules"])),
-            lengths=dataset["lengths"].to_numpy(),
+            lengths=dataset["run.lengths"].to_numpy(),
             stats={name: value if value.ndim else value.item() for name, value in stats.items()},
             info=json.loads(dataset.attrs["info"]),
-            state=numbered("state"),
+            state=numbered("state."),
         )
+
+
+def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Files of data and summary: `path` with the endings .nc and .json, one of which it may have already."""
+    given = Path(path)
+    stem = given.with_suffix("") if given.suffix in (".nc", ".json") else given
+    return Path(f"{stem}.nc"), Path(f"{stem}.json")
 
 
 def _plain(value: Any) -> Any:

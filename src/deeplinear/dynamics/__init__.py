@@ -3,20 +3,14 @@
 from deeplinear.dynamics._base import AbstractMethod as AbstractMethod, AbstractUpdate as AbstractUpdate
 from deeplinear.dynamics._driver import Progress as Progress
 from deeplinear.dynamics._flow import GradientFlow as GradientFlow, Switching as Switching
+from deeplinear.dynamics._kernel_probes import KernelDistance as KernelDistance, KernelMovement as KernelMovement
 from deeplinear.dynamics._probes import (
     AbstractProbe as AbstractProbe,
     Conserved as Conserved,
     Drift as Drift,
     Entries as Entries,
     FunctionProbe as FunctionProbe,
-    HeldOutError as HeldOutError,
-    KernelDistance as KernelDistance,
-    KernelMovement as KernelMovement,
     LayerSingularValues as LayerSingularValues,
-    LeftAlignment as LeftAlignment,
-    ModeStrengths as ModeStrengths,
-    ReconstructionError as ReconstructionError,
-    RightAlignment as RightAlignment,
     as_probe as as_probe,
     as_probes as as_probes,
     dimension_names as dimension_names,
@@ -39,6 +33,13 @@ from deeplinear.dynamics._probes import (
 )
 from deeplinear.dynamics._simulate import ensemble as ensemble, resume as resume, simulate as simulate
 from deeplinear.dynamics._stopping import Until as Until, steady as steady, until as until
+from deeplinear.dynamics._target_probes import (
+    HeldOutError as HeldOutError,
+    LeftAlignment as LeftAlignment,
+    ModeStrengths as ModeStrengths,
+    ReconstructionError as ReconstructionError,
+    RightAlignment as RightAlignment,
+)
 from deeplinear.dynamics._updates import (
     Adagrad as Adagrad,
     Adam as Adam,

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, UInt32
 
 from deeplinear.core import RESULTS, flatten, unflatten
 from deeplinear.dynamics._base import AbstractUpdate, Plan, Snapshots
@@ -13,12 +13,12 @@ from deeplinear.models import Problem
 
 
 class DescentState(NamedTuple):
-    """Everything an update needs to go on. `t` counts steps."""
+    """Everything an update needs to go on. `t` counts steps; `key` is the data of a random key."""
 
     t: Float[Array, ""]
     y: Float[Array, " size"]
     inner: Any
-    key: Key[Array, ""]
+    key: UInt32[Array, " words"]
     window: Int[Array, ""]
     accepted: Int[Array, ""]
     result: Int[Array, ""]
@@ -26,7 +26,11 @@ class DescentState(NamedTuple):
 
 
 def start(
-    problem: Problem, method: AbstractUpdate, y: Float[Array, " size"], t: Float[Array, ""], key: Key[Array, ""]
+    problem: Problem,
+    method: AbstractUpdate,
+    y: Float[Array, " size"],
+    t: Float[Array, ""],
+    key: UInt32[Array, " words"],
 ) -> DescentState:
     """State before the first step."""
     zero = jnp.zeros((), int)
@@ -63,7 +67,9 @@ def advance(
         params = unflatten(state.y, shapes)
         met = jnp.stack([r.fired(r.value(state.t, params, problem)) for r in rules]) if rules else jnp.zeros(1, bool)
         stop = jnp.any(met)
-        moved, inner = method.step(problem, params, state.inner, jax.random.fold_in(state.key, state.accepted))
+        moved, inner = method.step(
+            problem, params, state.inner, jax.random.fold_in(jax.random.wrap_key_data(state.key), state.accepted)
+        )
         new = flatten(moved)
         finite = jnp.all(jnp.isfinite(new))
         take = ~stop & finite

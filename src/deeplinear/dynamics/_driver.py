@@ -9,7 +9,7 @@ Members of an ensemble are moved in one of two ways:
 * `"threads"`: blocks of members, each block one after the other inside one compiled call, the blocks on a pool of
   threads. No member waits for another. The choice on a CPU.
 * `"vector"`: all members at once, in lock-step; finished members leave between chunks, and those that became stiff are
-  moved by the stabilised method in a group of their own. The choice on an accelerator, and on a CPU for tiny networks.
+  moved by the stabilised method in a group of their own. The choice on an accelerator.
 """
 
 import os
@@ -27,7 +27,7 @@ from jaxtyping import Array
 
 import deeplinear.dynamics._descent as _descent
 import deeplinear.dynamics._flow as _flow
-from deeplinear.core import RESULTS, Trajectory, describe, unflatten
+from deeplinear.core import RESULTS, Implicit, Trajectory, describe, unflatten
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Plan, Snapshots
 from deeplinear.dynamics._flow import GradientFlow, Switching
 from deeplinear.dynamics._probes import AbstractProbe, dimension_names
@@ -169,16 +169,42 @@ def stack_members(items: Sequence[Item], where: str, name: str) -> Item:
                 f"{where}: {name}[{position}] must have the same structure and shapes as {name}[0]; "
                 "run members of different shapes in separate ensembles."
             )
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *items)
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *items)
+
+
+def _on_host() -> bool:
+    """Whether arrays lie in the host's memory, where NumPy moves rows at once and JAX takes a call for each array."""
+    return jax.default_backend() == "cpu"
+
+
+@jax.jit
+def _take_rows(tree: Item, ids: Array) -> Item:
+    return jax.tree.map(lambda leaf: leaf[ids], tree)
+
+
+@jax.jit
+def _put_rows(tree: Item, ids: Array, part: Item) -> Item:
+    return jax.tree.map(lambda whole, new: whole.at[ids].set(new[: len(ids)]), tree, part)
 
 
 def _take(tree: Item, ids: np.ndarray) -> Item:
-    return jax.tree.map(lambda leaf: leaf[ids], tree)
+    """The members `ids` of a stacked tree."""
+    if _on_host():
+        return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[ids]), tree)
+    return _take_rows(tree, jnp.asarray(ids))
 
 
 def _put(tree: Item, ids: np.ndarray, part: Item) -> Item:
     """A stacked tree with the members `ids` replaced by the first rows of another."""
-    return jax.tree.map(lambda whole, new: whole.at[ids].set(new[: len(ids)]), tree, part)
+    if not _on_host():
+        return _put_rows(tree, jnp.asarray(ids), part)
+
+    def replace(whole: Array, new: Array) -> Array:
+        copy = np.array(whole)
+        copy[ids] = np.asarray(new)[: len(ids)]
+        return jnp.asarray(copy)
+
+    return jax.tree.map(replace, tree, part)
 
 
 class _Recorder:
@@ -243,6 +269,7 @@ class Driver:
         self.recorder = _Recorder(members, len(times) + 2 if len(times) else 64, [p.name for p in probes])
         self.cursor = np.zeros(members, int)
         self.kept: dict[str, np.ndarray] = {}
+        self.before: dict[str, np.ndarray] = {}
         self.lock = threading.Lock()
         self.results = np.zeros(members, int)
         self.steps = np.zeros(members, int)
@@ -252,6 +279,16 @@ class Driver:
     def room(self, lanes: int) -> int:
         """Snapshots per member in one chunk. Depends on sizes only, so that it does not compile anew."""
         return int(np.clip(WINDOW_BYTES // (8 * self.size * lanes), 1, 64))
+
+    def lanes(self, live: int) -> int:
+        """Width of a lock-step group for so many members: few different widths, because each is compiled.
+
+        An accelerator moves a thousand small members in the time of one, so narrower groups would gain nothing there.
+        """
+        least, width = (32 if _on_host() else 1024), self.members
+        while width // 4 >= max(live, least):
+            width //= 4
+        return width
 
     def plan(self, ids: np.ndarray, room: int) -> Plan:
         position = self.cursor[ids][:, None] + np.arange(room)
@@ -317,6 +354,11 @@ class Driver:
         )
         self.record(ids, problem, shots, state)
 
+    def begun(self, state: Any) -> Any:
+        """States in which members that are at their last time already are completed."""
+        there = (state.t >= self.horizon) & (state.result == int(RESULTS.running))
+        return state._replace(result=jnp.where(there, int(RESULTS.completed), state.result))
+
     def over(self) -> RESULTS | None:
         """The limit that ends everything now, if any."""
         if self.cancelled:
@@ -330,13 +372,15 @@ class Driver:
         problem = _take(self.problem, padded) if self.batched[0] else self.problem
         method = _take(self.method, padded) if self.batched[1] else self.method
         if states is None:
-            state = _begin(problem, method, self.rules, y[padded], t[padded], keys[padded], self.batched)
+            y, t, keys = _take((y, t, keys), padded)
+            state = _begin(problem, method, self.rules, y, t, keys, self.batched)
         else:
             state = _take(states, padded)
         if width > live:  # Padding ends at once.
             result = np.asarray(state.result).copy()
             result[live:] = RESULTS.completed
             state = state._replace(result=jnp.asarray(result))
+        state = self.begun(state)
         self.results[ids] = np.asarray(state.result)[:live]
         if self.opens:
             self.single(ids, problem, state, np.ones(live, int))
@@ -363,6 +407,7 @@ class Driver:
         state = states
         if state is None:
             state = _begin(self.problem, self.method, self.rules, y, t, keys, self.batched)
+        state = self.begun(state)
         self.results[:] = np.asarray(state.result)
         if self.opens:
             self.single(everyone, self.problem, state, np.ones(self.members, int))
@@ -375,7 +420,7 @@ class Driver:
                 limit = self.over()
                 if not len(ids) or limit is not None:
                     continue
-                lanes = max(8, 1 << (len(ids) - 1).bit_length()) if len(ids) < self.members else self.members
+                lanes = self.lanes(len(ids))
                 padded = np.concatenate([ids, np.repeat(ids[-1:], lanes - len(ids))])
                 problem = _take(self.problem, padded) if self.batched[0] else self.problem
                 method = _take(self.method, padded) if self.batched[1] else self.method
@@ -426,6 +471,8 @@ class Driver:
         if memory is not None:
             fresh = _begin(self.problem, self.method, self.rules, y, t, keys, self.batched)
             states = _remember(fresh, memory)
+            self.before = {name: np.asarray(value) for name, value in _counters(states)}
+            self.max_steps += int(self.before["stat_accepted"].max())
         if self.vector:
             self.lockstep(y, t, keys, states)
             return
@@ -455,14 +502,15 @@ class Driver:
         width = int(recorder.lengths.max())
         layers = jax.vmap(lambda v: unflatten(v, self.problem.model.shapes))(jnp.asarray(kept["y"]))
         seconds = time.monotonic() - clock
-        steps = kept["stat_accepted"]
+        flow = isinstance(self.method, GradientFlow)
+        counts = {name: kept[name] - self.before.get(name, 0) for name in kept if name.startswith("stat_")}
+        steps = counts["stat_accepted"]
         stats: dict[str, Any] = {"accepted_steps": steps}
-        if "stat_rejected" in kept:
-            stats |= {
-                "rejected_steps": kept["stat_rejected"],
-                "stabilised_steps": kept["stat_stabilised"],
-                "gradient_evaluations": kept["stat_evaluations"],
-            }
+        if flow:
+            stats |= {"rejected_steps": counts["stat_rejected"], "stabilised_steps": counts["stat_stabilised"]}
+        hides = isinstance(self.method, GradientFlow) and isinstance(self.method.integrator, Implicit)
+        if flow and not hides:
+            stats["gradient_evaluations"] = counts["stat_evaluations"]
         stats |= {"seconds": seconds, "seconds_per_step": seconds / max(1, int(steps.sum()))}
         return Trajectory(
             times=recorder.times[:, :width],
@@ -474,7 +522,12 @@ class Driver:
             rules=tuple(rule.name for rule in self.rules),
             lengths=recorder.lengths.copy(),
             stats=stats,
-            info={"problem": describe(self.problem), "method": describe(self.method), "loss": self.problem.loss.kind},
+            info={
+                "problem": describe(self.problem),
+                "method": describe(self.method),
+                "loss": self.problem.loss.kind,
+                "clock": "time" if flow else "steps",
+            },
             state=tuple(kept[f"state_{i}"] for i in range(sum(name.startswith("state_") for name in kept))),
         )
 
@@ -506,7 +559,7 @@ def _memory(state: Any) -> Any:
             state.stabilised,
             state.evaluations,
         )
-    return (state.inner, jax.random.key_data(state.key), state.accepted)
+    return (state.inner, state.key, state.accepted)
 
 
 def _remember(fresh: Any, leaves: Sequence[np.ndarray]) -> Any:
@@ -535,4 +588,4 @@ def _remember(fresh: Any, leaves: Sequence[np.ndarray]) -> Any:
             evaluations=evaluations,
         )
     inner, key, accepted = memory
-    return fresh._replace(inner=inner, key=jax.random.wrap_key_data(key), accepted=accepted)
+    return fresh._replace(inner=inner, key=key, accepted=accepted)

@@ -18,6 +18,7 @@ from deeplinear.core import (
     RESULTS,
     AbstractField,
     AbstractIntegrator,
+    Exponential,
     Stabilised,
     check_number,
     dopri8,
@@ -35,20 +36,25 @@ Vector = Float[Array, " size"]
 REFRESH = 32
 """Steps between two estimates of the spectral radius."""
 STRIKES = 6
-"""Accepted steps near the stability limit before the stabilised method takes over."""
+"""Steps near the stability limit before the stabilised method takes over."""
+DENSE = 200
+"""Largest number of weights for dense linear algebra."""
 RETURN = 10
 """Stabilised steps that an explicit pair could have taken before it takes over again."""
 
 
 class Switching(eqx.Module):
-    """Two integrators and the rule to change between them.
+    """Integrators for the regimes of a flow, and the rule to change between them.
 
-    The explicit pair runs until $h\\rho$ has been above 0.7 of its stability limit on six steps in a row; the
-    stabilised method runs until ten steps in a row would have been within a third of that limit.
+    The explicit pair runs until $h\\rho$ has been above 0.7 of its stability limit on six steps without falling below
+    half of that in between; the stabilised method runs until ten steps in a row would have been within a third of the
+    limit. For networks of at most 200 weights a stabilised step with $h\\rho$ above 30 times the number of weights is
+    taken by the dense exponential method instead: there its eigen-decomposition costs less, and it has no longest step.
     """
 
     explicit: AbstractIntegrator
     stabilised: AbstractIntegrator
+    dense: AbstractIntegrator
 
 
 class GradientFlow(AbstractMethod):
@@ -75,12 +81,14 @@ class GradientFlow(AbstractMethod):
         atol: float | Scalar = 0.0,
         integrator: AbstractIntegrator | Switching | None = None,
     ) -> None:
-        check_number("GradientFlow", "rtol", rtol, above=0, at_most=0.1)
+        check_number("GradientFlow", "rtol", rtol, at_least=1e-14, at_most=0.1)
         check_number("GradientFlow", "atol", atol, at_least=0)
         self.rtol = jnp.asarray(rtol, dtype=float)
         self.atol = jnp.asarray(atol, dtype=float)
         if integrator is None:
-            integrator = Switching(tsit5() if float(rtol) > 1e-7 else dopri8(), Stabilised())
+            integrator = Switching(tsit5() if float(rtol) > 1e-7 else dopri8(), Stabilised(), Exponential())
+        if not isinstance(integrator, AbstractIntegrator | Switching):
+            raise TypeError(f"GradientFlow: integrator must be an integrator such as tsit5(), but is {integrator!r}.")
         self.integrator = integrator
 
 
@@ -110,6 +118,7 @@ class FlowState(NamedTuple):
     stiff: Bool[Array, ""]
     strikes: Int[Array, ""]
     error: Scalar
+    loss: Scalar
     values: Float[Array, " rules"]
     retries: Int[Array, ""]
     window: Int[Array, ""]
@@ -152,6 +161,7 @@ def start(problem: Problem, rules: tuple[Until, ...], y: Vector, t: Scalar) -> F
         stiff=jnp.zeros((), bool),
         strikes=zero,
         error=jnp.ones((), y.dtype),
+        loss=problem.value(params),
         values=values.astype(y.dtype),
         retries=zero,
         window=zero,
@@ -171,7 +181,10 @@ def _growth_limit(integrator: AbstractIntegrator, rtol: Scalar) -> Scalar:
 
 
 def _refresh(field: GradientField, state: FlowState) -> FlowState:
-    """Spectral radius by power iteration from the last direction: Rayleigh quotient plus residual, with a margin."""
+    """Spectral radius by power iteration from the last direction: Rayleigh quotient plus residual, with a margin.
+
+    Also looks whether the state rests: whether no entry of the gradient stands above its rounding.
+    """
     _, jacobian = field.linearize(state.y)
 
     def iterate(_: Int[Array, ""], carry: tuple[Vector, Scalar]) -> tuple[Vector, Scalar]:
@@ -214,11 +227,11 @@ def _attempt(
     eps = jnp.finfo(dtype).eps
 
     # Step size: what the controller wants, shortened to land on the next output, in two halves when it is close.
+    small = y.shape[0] <= DENSE and mode == "both"
     if isinstance(integrator, Switching):
         explicit, stabilised = integrator.explicit, integrator.stabilised
-        cap = jnp.where(
-            state.stiff, stabilised.largest_step(state.rho, method.rtol), explicit.largest_step(state.rho, method.rtol)
-        )
+        longest = explicit.largest_step(state.rho, method.rtol)
+        cap = longest if small else jnp.where(state.stiff, stabilised.largest_step(state.rho, method.rtol), longest)
     else:
         explicit = stabilised = integrator
         cap = integrator.largest_step(state.rho, method.rtol)
@@ -238,7 +251,11 @@ def _attempt(
             )
         )
 
-    if isinstance(integrator, Switching) and mode == "both":
+    if isinstance(integrator, Switching) and small:
+        long = h * state.rho > 30 * y.shape[0]
+        which = jnp.where(state.stiff, jnp.where(long, 2, 1), 0)
+        outcome = jax.lax.switch(which, [run(explicit), run(stabilised), run(integrator.dense)])
+    elif isinstance(integrator, Switching) and mode == "both":
         outcome = jax.lax.cond(state.stiff, run(stabilised), run(explicit))
     elif isinstance(integrator, Switching) and mode == "stabilised":
         outcome = run(stabilised)()
@@ -251,8 +268,13 @@ def _attempt(
     scale = jnp.maximum(method.atol + method.rtol * sizes, 8 * eps * sizes)
     ratio = jnp.max(_norms(error, shapes) / jnp.maximum(scale, jnp.finfo(dtype).tiny))
     speed, before = jnp.linalg.norm(slope), jnp.linalg.norm(f)
+    noise = 1e3 * eps * state.rho * jnp.linalg.norm(y)
     growth = jnp.log(jnp.maximum(speed / before, 1.0))
-    ratio = jnp.maximum(ratio, (growth / allowed) ** (1.0 / exponent))
+    ratio = jnp.maximum(ratio, jnp.where(speed > noise, (growth / allowed) ** (1.0 / exponent), 0.0))
+    # The loss falls along a flow: a step that raises it beyond rounding is too long.
+    value = problem.value(unflatten(new, shapes))
+    rises = (value > state.loss + 1e-9 * jnp.abs(state.loss)) & (before > noise)
+    ratio = jnp.where(rises, jnp.maximum(ratio, 2.0 ** (1.0 / exponent)), ratio)
     ratio = jnp.where(jnp.isfinite(ratio) & jnp.all(jnp.isfinite(slope)), ratio, jnp.inf)
     good = ratio <= 1
     safe = jnp.clip(ratio, 1e-10, 1e10)
@@ -284,23 +306,22 @@ def _attempt(
     stiff, strikes = state.stiff, state.strikes
     if isinstance(integrator, Switching):
         stiffness = h * state.rho
-        near = jnp.where(stiff, stiffness < explicit.stability / 3, stiffness > 0.7 * explicit.stability)
-        strikes = jnp.where(take, jnp.where(near, strikes + 1, 0), strikes)
+        near = jnp.where(stiff, take & (stiffness < explicit.stability / 3), stiffness > 0.7 * explicit.stability)
+        far = take & jnp.where(stiff, ~near, stiffness < 0.35 * explicit.stability)
+        strikes = jnp.where(near, strikes + 1, jnp.where(far, 0, strikes))
         turn = strikes >= jnp.where(stiff, RETURN, STRIKES)
         stiff = stiff ^ turn
         strikes = jnp.where(turn, 0, strikes)
 
     accepted = state.accepted + take
-    rounding = jnp.linalg.norm(slope) <= 4 * eps * state.rho * jnp.linalg.norm(new)
-    at_rest = (jnp.linalg.norm(slope) == 0) | (state.stiff & rounding)
     ended = lands & (goal >= plan.horizon)
     result = jnp.select(
         [
             take & stop,
             take & ended,
-            take & at_rest,
-            ~take & (proposed * jnp.linalg.norm(f) <= 1e-3 * eps * jnp.linalg.norm(y)),
-            jnp.linalg.norm(new) > 1e100,
+            take & (speed == 0),
+            ~take & (proposed * before <= 1e-3 * eps * jnp.linalg.norm(y)),
+            take & ((jnp.linalg.norm(new) > 1e100) | (speed > 1e100)),
             accepted >= plan.max_steps,
         ],
         [
@@ -331,6 +352,7 @@ def _attempt(
         stiff=stiff,
         strikes=strikes,
         error=pick(jnp.maximum(safe, 1e-4), state.error),
+        loss=pick(value, state.loss),
         values=pick(values, state.values),
         retries=jnp.where(back, state.retries + 1, 0),
         window=state.window + (take & lands & listed),

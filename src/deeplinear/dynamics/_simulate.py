@@ -26,9 +26,6 @@ from deeplinear.dynamics._probes import as_probes, loss
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem
 
-VECTOR_SIZE = 40
-"""On a CPU, networks with at most so many weights are moved in lock-step."""
-
 
 def simulate(
     problem: Problem,
@@ -77,7 +74,7 @@ def simulate(
         (0.632121, 0.632121)
     """
     stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tuple(params))
-    keys = (jax.random.key(0) if key is None else key)[None]
+    keys = jax.random.key_data(jax.random.key(0) if key is None else key)[None]
     settings = _Settings(times, horizon, every, tuple(probes), until, max_steps, wall_limit, progress)
     outcome = _drive("simulate", problem, stacked, method, (False, False), keys, settings, "threads").member(0)
     return outcome.raise_on_failure() if throw else outcome
@@ -119,7 +116,7 @@ def ensemble(
         key: Split into one key for each member.
         throw: Raise `NumericalError` if a member breaks down.
         progress: Called with a `Progress` now and then.
-        strategy: `"threads"` or `"vector"`; chosen by the machine and the number of weights if not given.
+        strategy: `"threads"` or `"vector"`; by default the first on a CPU, the second on an accelerator.
     """
     sizes = {}
     batched = []
@@ -150,11 +147,10 @@ def ensemble(
     members = counts.pop()
     if stacked is None:
         stacked = tuple(jnp.broadcast_to(jnp.asarray(layer), (members, *np.shape(layer))) for layer in params)
-    keys = jax.random.split(jax.random.key(0) if key is None else key, members)
+    keys = jax.random.key_data(jax.random.split(jax.random.key(0) if key is None else key, members))
     settings = _Settings(times, horizon, every, tuple(probes), until, max_steps, wall_limit, progress)
     if strategy is None:
-        small = sum(layer[0].size for layer in stacked) <= VECTOR_SIZE
-        strategy = "vector" if small or jax.default_backend() != "cpu" else "threads"
+        strategy = "threads" if jax.default_backend() == "cpu" else "vector"
     if strategy not in ("threads", "vector"):
         raise ValueError(f"ensemble: strategy is '{strategy}'. {near_name(strategy, ['threads', 'vector'])}")
     outcome = _drive("ensemble", listed[0], stacked, listed[1], (batched[0], batched[1]), keys, settings, strategy)
@@ -185,7 +181,7 @@ def resume(
         raise ValueError("resume: take one member of an ensemble at a time, trajectory.member(i).")
     stacked = tuple(jnp.asarray(layer)[None] for layer in trajectory.params)
     settings = _Settings(times, horizon, every, tuple(probes), until, max_steps, wall_limit, progress)
-    keys = jax.random.key(0)[None]
+    keys = jax.random.key_data(jax.random.key(0))[None]
     outcome = _drive("resume", problem, stacked, method, (False, False), keys, settings, "threads", trajectory).member(
         0
     )
@@ -268,7 +264,6 @@ def _drive(
 
     size = sum(layer[0].size for layer in params)
     deadline = np.inf if settings.wall_limit is None else clock + settings.wall_limit
-    limit = settings.max_steps + (0 if before is None else int(before.stats["accepted_steps"]))
     opens = before is None and bool(every or times[0] == begin)
     driver = Driver(
         problem,
@@ -279,7 +274,7 @@ def _drive(
         times,
         every,
         horizon,
-        limit,
+        settings.max_steps,
         deadline,
         members,
         size,

@@ -8,6 +8,12 @@ from deeplinear.models._balance import (
     lambda_estimate as lambda_estimate,
     layer_strengths as layer_strengths,
 )
+from deeplinear.models._balanced_inits import (
+    Balanced as Balanced,
+    FromSVD as FromSVD,
+    LambdaBalanced as LambdaBalanced,
+    TaskAligned as TaskAligned,
+)
 from deeplinear.models._base import (
     AbstractLoss as AbstractLoss,
     AbstractModel as AbstractModel,
@@ -24,19 +30,15 @@ from deeplinear.models._data import (
 from deeplinear.models._inits import (
     AbstractInit as AbstractInit,
     AlphaM as AlphaM,
-    Balanced as Balanced,
     Explicit as Explicit,
-    FromSVD as FromSVD,
     Gaussian as Gaussian,
     Glorot as Glorot,
     He as He,
-    LambdaBalanced as LambdaBalanced,
     LeCun as LeCun,
     MatchedGaussian as MatchedGaussian,
     Orthogonal as Orthogonal,
     Scaled as Scaled,
     ScaledIdentity as ScaledIdentity,
-    TaskAligned as TaskAligned,
     WarmStart as WarmStart,
 )
 from deeplinear.models._losses import (

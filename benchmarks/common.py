@@ -1,0 +1,152 @@
+"""What the benchmarks share: the machine in words, timing, stored results, tables.
+
+Run the benchmarks as scripts from the repository root, `python benchmarks/NAME.py`. Numbers go into
+`benchmarks/results/NAME-DEVICE.json` and tables are printed from there, so that no number is ever typed by hand.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+"""Where results are stored."""
+PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "torch", "torchdiffeq")
+"""Packages whose versions are told, where they are installed."""
+
+
+class Timing(NamedTuple):
+    """Seconds of the timed calls, and of the first call, which compiles and then runs."""
+
+    seconds: tuple[float, ...]
+    first: float | None
+
+    @property
+    def median(self) -> float:
+        """Median of the timed calls."""
+        return float(np.median(self.seconds))
+
+    @property
+    def compile(self) -> float | None:
+        """What the first call took longer than a warm one."""
+        return None if self.first is None else max(0.0, self.first - self.median)
+
+    def to_json(self) -> dict[str, Any]:
+        """Median, spread (largest less smallest), number of repeats and compile time."""
+        spread = max(self.seconds) - min(self.seconds)
+        return {"seconds": self.median, "spread": spread, "repeats": len(self.seconds), "compile": self.compile}
+
+
+def timed(
+    function: Callable[[], Any], repeats: int = 3, *, warm: bool = True, long: float = 20.0
+) -> tuple[Any, Timing]:
+    """Time a call, each time until its arrays are ready.
+
+    Args:
+        function: What to time; takes nothing.
+        repeats: Number of timed calls.
+        warm: Whether to make a first call that compiles; it is told apart from the others. Pass `False` for what is
+            compiled already or never compiles.
+        long: If a timed call takes longer than so many seconds, it is the only one.
+
+    Returns:
+        What the last call returned, and the timing.
+    """
+
+    def once() -> tuple[Any, float]:
+        begin = time.perf_counter()
+        value = jax.block_until_ready(function())
+        return value, time.perf_counter() - begin
+
+    first = once()[1] if warm else None
+    seconds: list[float] = []
+    while True:
+        value, last = once()
+        seconds.append(last)
+        if len(seconds) >= repeats or last > long:
+            return value, Timing(tuple(seconds), first)
+
+
+def device_name() -> str:
+    """The device JAX computes on, fit for a file name: `cpu`, `nvidia-h200`."""
+    return re.sub(r"[^a-z0-9]+", "-", jax.devices()[0].device_kind.lower()).strip("-")
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"model name\s*:\s*(.+)", text)
+    return found.group(1).strip() if found else platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions as plain values; `load` is the mean number of busy cores over the last minute."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "device": device_name(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "versions": versions,
+        "precision": 8 * jax.numpy.zeros(()).dtype.itemsize,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def describe(machine: dict[str, Any]) -> str:
+    """A line of text from what `machine` returned."""
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return (
+        f"{machine['date']}; device {machine['device']}; {machine['processor']}, {machine['cores']} cores, load "
+        f"{machine['load']:.1f} at the start; Python {machine['python']}, {versions}; {machine['precision']} bit"
+    )
+
+
+def results_path(name: str) -> Path:
+    """File of the results of a benchmark on this device."""
+    return RESULTS / f"{name}-{device_name()}.json"
+
+
+def save(path: Path, data: Any) -> None:
+    """Write results, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(data, indent=1) + "\n")
+    os.replace(part, path)
+
+
+def load(path: Path) -> Any:
+    """Read what `save` wrote; `None` if there is no such file."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Rows as a Markdown table; numbers with three digits, `None` as a dash."""
+
+    def cell(value: Any) -> str:
+        if value is None:
+            return "–"
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+    texts = [[cell(value) for value in row] for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(head))]
+    lines = ["| " + " | ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)) + " |" for row in texts]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)

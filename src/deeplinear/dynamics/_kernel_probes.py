@@ -1,0 +1,149 @@
+"""Probes of the change of the tangent kernel, exact to small movements and free of Kronecker products."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete
+from deeplinear.dynamics._probes import AbstractProbe, Time, check_nonzero, network_of
+from deeplinear.models import Problem
+
+
+def _grams(layers: Params, reference: Params) -> tuple[list[Matrix], list[Matrix], list[Matrix]]:
+    r"""$P_l^\top P_l$ for $P_0 = I$, $P_l = W_l P_{l-1}$, $l < L$: at the reference, its change since, and now.
+
+    Changes are carried through the products as changes, $\Delta P_l = \Delta W_l P_{l-1} + W_l^{\mathrm{ref}}\Delta
+    P_{l-1}$, so a movement of relative size $10^{-14}$ keeps its digits; subtracting the products would leave two.
+    """
+    old = jnp.eye(layers[0].shape[1], dtype=layers[0].dtype)
+    new, moved = old, jnp.zeros_like(old)
+    before, change, now = [old], [moved], [new]
+    for layer, origin in zip(layers[:-1], reference[:-1], strict=True):
+        moved = (layer - origin) @ new + origin @ moved
+        old, new = origin @ old, layer @ new
+        before.append(old.T @ old)
+        change.append(moved.T @ new + old.T @ moved)
+        now.append(new.T @ new)
+    return before, change, now
+
+
+def _coordinates(families: Sequence[list[Matrix]]) -> list[Matrix]:
+    """Families of matrices as columns of coordinates in one orthonormal basis of all of them."""
+    columns = jnp.stack([item.ravel() for family in families for item in family], axis=1)
+    return jnp.split(jnp.linalg.qr(columns, mode="r"), len(families), axis=1)
+
+
+class _Kernels(NamedTuple):
+    """Tangent kernel at the reference, its change since, and now, in coordinates that keep Frobenius norms."""
+
+    before: Matrix
+    change: Matrix
+    now: Matrix
+
+
+def _kernels(params: Params, reference: Params) -> _Kernels:
+    r"""Tangent kernels $K = \sum_l T_l \otimes S_l$ without Kronecker products.
+
+    All $T$ lie in a space of at most $3L$ dimensions, all $S$ in another. In orthonormal bases of the two a sum of
+    tensor products is a matrix of at most $3L \times 3L$ entries with the same norm; inner products equal
+    $\sum_{lm} \mathrm{tr}(T_l T'_m)\,\mathrm{tr}(S_l S'_m)$ without the cancellation of this sum. The change is
+    $\sum_l \Delta T_l \otimes S_l + T_l^{\mathrm{ref}} \otimes \Delta S_l$.
+    """
+    s_before, s_change, s_now = _coordinates(_grams(params, reference))
+    mirrored = _grams(tuple(w.T for w in reversed(params)), tuple(w.T for w in reversed(reference)))
+    t_before, t_change, t_now = _coordinates([family[::-1] for family in mirrored])
+    return _Kernels(
+        before=t_before @ s_before.T,
+        change=t_change @ s_now.T + t_before @ s_change.T,
+        now=t_now @ s_now.T,
+    )
+
+
+def _kernel_reference(where: str, reference: Sequence[Any]) -> Params:
+    layers = tuple(jnp.asarray(layer, dtype=float) for layer in reference)
+    if not layers:
+        raise ValueError(f"{where}: reference must hold at least one layer, but is empty.")
+    for position, layer in enumerate(layers):
+        check_shape(where, f"reference[{position}]", layer, (None, layers[position - 1].shape[0] if position else None))
+        check_finite(where, f"reference[{position}]", layer)
+    if all(is_concrete(layer) for layer in layers):
+        check_nonzero(where, "the tangent kernel of reference", _kernels(layers, layers).before)
+    return layers
+
+
+class KernelDistance(AbstractProbe):
+    r"""Distance $1 - \langle K, K_0\rangle_F / (\|K\|_F \|K_0\|_F)$ of the tangent kernel from that of a reference.
+
+    Between 0 and 1, blind to the scale of the kernel. Evaluated without Kronecker products as
+    $\tfrac12\|K/\|K\| - K_0/\|K_0\|\,\|^2$, with $K - K_0$ computed from the movement of the layers, so that it keeps
+    its digits however small it is. A kernel that vanishes has distance 1.
+
+    Args:
+        reference: Layers whose kernel is $K_0$, usually those at the start.
+        name: Name of the probe.
+
+    Example:
+        >>> problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(jnp.eye(2)))
+        >>> start = (jnp.eye(2), jnp.eye(2))
+        >>> float(KernelDistance(start)(0.0, (2 * jnp.eye(2), 2 * jnp.eye(2)), problem))
+        0.0
+    """
+
+    reference: Params
+    name: str = eqx.field(static=True)
+
+    def __init__(self, reference: Sequence[Any], *, name: str = "kernel_distance") -> None:
+        self.reference = _kernel_reference("KernelDistance", reference)
+        self.name = name
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return ()
+
+    def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
+        network_of(problem, "KernelDistance").check(self.reference, "KernelDistance (reference)")
+        kernels = _kernels(params, self.reference)
+        before, now = jnp.linalg.norm(kernels.before), jnp.linalg.norm(kernels.now)
+        scale = jnp.where(now == 0, 1.0, now)
+        # K/|K| - K0/|K0|, from the change where it is small and from the kernels themselves where it is not.
+        growth = jnp.sum(kernels.change * (2 * kernels.before + kernels.change)) / (now + before) / before
+        near = (kernels.change - growth * kernels.before) / scale
+        far = kernels.now / scale - kernels.before / before
+        gap = jnp.where(jnp.linalg.norm(kernels.change) < 0.5 * before, near, far)
+        return jnp.where(now == 0, 1.0, 0.5 * jnp.sum(gap**2))
+
+
+class KernelMovement(AbstractProbe):
+    r"""Relative movement $\|K - K_0\|_F / \|K_0\|_F$ of the tangent kernel since a reference.
+
+    Computed as in `KernelDistance`; it sees changes of scale too.
+
+    Args:
+        reference: Layers whose kernel is $K_0$, usually those at the start.
+        name: Name of the probe.
+
+    Example:
+        >>> problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(jnp.eye(2)))
+        >>> start = (jnp.eye(2), jnp.eye(2))
+        >>> round(float(KernelMovement(start)(0.0, (2 * jnp.eye(2), 2 * jnp.eye(2)), problem)), 12)
+        3.0
+    """
+
+    reference: Params
+    name: str = eqx.field(static=True)
+
+    def __init__(self, reference: Sequence[Any], *, name: str = "kernel_movement") -> None:
+        self.reference = _kernel_reference("KernelMovement", reference)
+        self.name = name
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return ()
+
+    def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
+        network_of(problem, "KernelMovement").check(self.reference, "KernelMovement (reference)")
+        kernels = _kernels(params, self.reference)
+        return jnp.linalg.norm(kernels.change) / jnp.linalg.norm(kernels.before)

@@ -1,0 +1,114 @@
+"""The automatic integrator where flows are hard: endless plateaus, saddles, rounding floors, blow-up, huge weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from deeplinear.core import RESULTS
+from deeplinear.dynamics import GradientDescent, GradientFlow, loss, product, simulate
+from deeplinear.models import DeepLinear, Energy, Gaussian, Problem, ScaledIdentity, SquaredDistance
+
+TARGET = np.array([1.0, 0.5])
+
+
+def identity_start(depth: int, size: float) -> tuple[Problem, tuple]:
+    problem = Problem(DeepLinear((2,) * (depth + 1)), SquaredDistance(np.diag(TARGET)))
+    return problem, ScaledIdentity(size)(problem.model, jax.random.key(0))
+
+
+def layer_strengths_at(depth: int, size: float, times: np.ndarray) -> np.ndarray:
+    """Each layer's diagonal obeys a' = a^(L-1) (s - a^L): SciPy's Radau in the logarithm, one mode at a time."""
+    columns = []
+    for s in TARGET:
+        solution = solve_ivp(
+            lambda _, v, s=s: np.exp((depth - 2) * v) * (s - np.exp(depth * v)),
+            (0.0, times[-1]),
+            [np.log(size)],
+            method="Radau",
+            rtol=1e-10,
+            atol=1e-12,
+            t_eval=times,
+        )
+        columns.append(np.exp(solution.y[0]))
+    return np.stack(columns, axis=1)
+
+
+@pytest.mark.parametrize(("depth", "size"), [(3, 1e-8), (5, 1e-3)])
+def test_an_endless_plateau_is_crossed_and_not_taken_for_a_rest(depth: int, size: float) -> None:
+    """The second mode starts to move after the first is learnt to rounding, up to 1e11 time units later."""
+    problem, params = identity_start(depth, size)
+    wait = size ** (2 - depth) / ((depth - 2) * TARGET[1])
+    times = wait * np.array([0.0, 0.4, 0.7, 0.9, 1.2, 2.0])
+    run = simulate(problem, params, GradientFlow(1e-8), times=times, probes=[product])
+    assert run.stats["accepted_steps"] < 3000
+    exact = layer_strengths_at(depth, size, times) ** depth
+    for recorded, diagonal in zip(run["product"], exact, strict=True):
+        assert np.abs(np.diag(recorded) - diagonal).max() < 1e-5
+        assert recorded[0, 1] == recorded[1, 0] == 0
+
+
+@pytest.mark.parametrize("rtol", [1e-2, 1e-3, 1e-4, 1e-6, 1e-8])
+def test_loss_falls_at_any_tolerance_and_the_floor_is_cheap(rtol: float, seed: int) -> None:
+    """Long after convergence there is only rounding: it neither raises the loss nor costs steps."""
+    rng = np.random.default_rng(seed)
+    problem = Problem(DeepLinear((3, 4, 3)), SquaredDistance(rng.normal(size=(3, 3))))
+    params = Gaussian(0.3)(problem.model, jax.random.key(seed))
+    run = simulate(problem, params, GradientFlow(rtol), horizon=1e4)
+    assert run.result.finished
+    assert run.stats["accepted_steps"] < 2000
+    values = run["loss"]
+    real = values[:-1] > 1e-24  # below, rounding of the residual moves the loss
+    assert np.all(np.diff(values)[real] <= 1e-9 * values[:-1][real])
+    assert values[-1] < 1e-20
+
+
+def test_a_long_wait_after_convergence_is_cheap() -> None:
+    rng = np.random.default_rng(0)
+    problem = Problem(DeepLinear((3, 4, 3)), SquaredDistance(rng.normal(size=(3, 3))))
+    params = Gaussian(0.3)(problem.model, jax.random.key(0))
+    run = simulate(problem, params, GradientFlow(1e-6), times=[0.0, 1e8, 1e9])
+    assert run.result.finished
+    assert run.times.tolist() == [0.0, 1e8, 1e9]
+    assert run.stats["gradient_evaluations"] < 20_000
+
+
+def steep(matrix):
+    """An energy without a lower bound."""
+    return -jnp.sum(matrix**4)
+
+
+def test_blow_up_in_finite_time_is_reported() -> None:
+    problem = Problem(DeepLinear((2, 3, 2)), Energy(steep))
+    run = simulate(problem, Gaussian(0.5)(problem.model, jax.random.key(0)), horizon=1e4)
+    assert run.result.failed
+    assert np.all(np.diff(run.times) >= 0)
+    assert all(np.all(np.isfinite(layer)) for layer in run.params)
+
+
+def test_huge_weights_come_down() -> None:
+    """From weights of size 1e3 the flow is stiff from the start; SciPy's LSODA with the Hessian is the oracle."""
+    problem = Problem(DeepLinear((3, 3, 3)), SquaredDistance(np.eye(3)))
+    params = Gaussian(1e3)(problem.model, jax.random.key(0))
+    run = simulate(problem, params, GradientFlow(1e-9), times=[0.0, 1e-6, 1e-4], probes=[loss, product])
+    target = np.eye(3)
+
+    def field(_, y):
+        a, b = y[:9].reshape(3, 3), y[9:].reshape(3, 3)
+        gap = b @ a - target
+        return -np.concatenate([(b.T @ gap).ravel(), (gap @ a.T).ravel()])
+
+    start = np.concatenate([np.asarray(layer).ravel() for layer in params])
+    exact = solve_ivp(field, (0, 1e-4), start, method="LSODA", rtol=1e-11, atol=1e-9, t_eval=[1e-6, 1e-4]).y
+    for recorded, y in zip(run["product"][1:], exact.T, strict=True):
+        reference = y[9:].reshape(3, 3) @ y[:9].reshape(3, 3)
+        assert np.abs(recorded - reference).max() < 1e-5 * max(1.0, np.abs(reference).max())
+
+
+@pytest.mark.parametrize("method", [None, GradientDescent(0.1)], ids=["flow", "update"])
+def test_times_that_hold_only_the_start(method) -> None:
+    problem, params = identity_start(2, 0.5)
+    run = simulate(problem, params, method, times=[0])
+    assert run.result is RESULTS.completed
+    assert run.times.tolist() == [0]
