@@ -239,6 +239,16 @@ def test_ensemble(tmp_path: Path) -> None:
     assert (tmp_path / "run.svg").read_text().startswith("<?xml")
 
 
+def test_a_run_that_meets_a_limit_says_that_it_is_not_finished() -> None:
+    run = dln("simulate", *QUICK, "--max-steps", 3, "--json")
+    report = json.loads(run.stdout)
+    assert (run.exit_code, report["ok"], report["finished"], report["outcome"]) == (0, True, False, "step_limit")
+    assert "limit on steps" in run.stderr
+    assert simulate(*QUICK)["finished"] is True
+    for text in (dln("--help").stdout, dln("simulate", "--help").stdout):
+        assert '"finished": false' in " ".join(text.split())
+
+
 def test_summary_for_people() -> None:
     run = dln("simulate", *QUICK)
     assert run.exit_code == 0
@@ -308,6 +318,7 @@ BAD = {
     "start without file": ["simulate", "--init", "file", "--horizon", "1"],
     "more than fits": ["simulate", "--widths", "1000000,1000000", "--horizon", "1"],
     "kernel larger than fits": ["simulate", "--widths", "1000,2,1000", "--probes", "ntk", "--horizon", "1"],
+    "seed of the doctor no number": ["doctor", "--seed", "one"],
     "seed no number": ["demo", "--seed", "one"],
     "negative seed": ["simulate", "--seed", "-1", "--horizon", "1"],
     "huge seed": ["simulate", "--seed", "9" * 30, "--horizon", "1"],
@@ -403,11 +414,24 @@ def test_doctor() -> None:
     assert report["extras"]["report"]["install"] == "pip install 'deeplinear[report]'"
 
 
+def test_the_seed_of_the_doctor_is_that_of_its_check() -> None:
+    checks = [json.loads(dln("doctor", "--seed", seed, "--json").stdout)["self_check"] for seed in (3, 4)]
+    assert [check["seed"] for check in checks] == [3, 4]
+    assert all(check["passed"] for check in checks)
+    assert checks[0]["relative_error"] != checks[1]["relative_error"]
+
+
+@pytest.mark.parametrize("command", ["simulate", "demo", "doctor"])
+def test_every_command_has_seed_and_json(command: str) -> None:
+    text = dln(command, "--help").stdout
+    assert "--seed" in text and "--json" in text
+
+
 def test_doctor_exits_with_1_when_the_numbers_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     from deeplinear.cli import _doctor
 
     wrong = {"relative_error": 0.5, "tolerance": 1e-8, "passed": False}
-    monkeypatch.setattr(_doctor, "self_check", lambda: wrong)
+    monkeypatch.setattr(_doctor, "self_check", lambda seed: wrong)
     run = dln("doctor")
     assert run.exit_code == 1
     assert "FAILED" in run.stdout
@@ -453,3 +477,28 @@ def test_an_interrupted_run_keeps_its_data_and_exits_with_130(tmp_path: Path, mo
     assert "interrupted" in run.stderr
     assert json.loads(run.stdout)["outcome"] == "interrupted"
     assert Trajectory.load(tmp_path / "run").result.name == "interrupted"
+
+
+INTERRUPTED = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+
+class Press(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Press())
+from deeplinear.cli import main
+sys.argv = ["dln", "simulate", "--horizon", "1"]
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["typer", "jax", "deeplinear.cli._build", "deeplinear.dynamics"])
+def test_an_early_interrupt_gets_one_line(name: str) -> None:
+    """Ctrl-C comes while a module is being imported."""
+    command = [sys.executable, "-c", INTERRUPTED.format(name=name)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "dln: interrupted before there was a result.")

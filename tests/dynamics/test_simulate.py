@@ -232,7 +232,7 @@ def test_a_resumed_flow_goes_on_from_disk(tmp_path) -> None:
     rest = resume(type(half).load(tmp_path / "half"), DECAY.problem, GradientFlow(1e-10), times=[2.0], probes=[product])
     assert np.abs(rest["product"][-1] - DECAY.product(2.0)).max() < 1e-9
     assert 0 < rest.stats["accepted_steps"] < 100
-    with pytest.raises(ValueError, match="same method"):
+    with pytest.raises(ValueError, match="same kind"):
         resume(half, DECAY.problem, Adam(), horizon=10)
 
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checking import unchecked
 from deeplinear.models import (
     Completion,
     Energy,
@@ -64,6 +65,18 @@ def test_energy_depends_on_its_data():
 REFUSED = {
     "target not a matrix": (lambda: SquaredDistance([1.0]), "SquaredDistance: target must have shape"),
     "target not finite": (lambda: SquaredDistance([[1.0, NAN]]), r"SquaredDistance: target must be finite.*\(0, 1\)"),
+    "target without rows": (
+        lambda: SquaredDistance(np.zeros((0, 2))),
+        "SquaredDistance: target must have at least one",
+    ),
+    "mask without columns": (
+        lambda: Completion(np.zeros((2, 0)), np.zeros((2, 0))),
+        "target must have at least one row",
+    ),
+    "syy negative": (lambda: Regression(np.eye(2), np.eye(2), -np.eye(2)), "syy must be positive semi-definite"),
+    "syy not symmetric": (lambda: Regression(np.eye(2), np.eye(2), [[2, 1], [0, 2]]), "syy must be symmetric"),
+    "syy too small": (lambda: Regression(np.eye(2), np.eye(2), 0.5 * np.eye(2)), "the loss would be negative"),
+    "width of zero": (lambda: EntryCompletion([0], [0], [1.0], (0, 2)), "each width in shape must be at least 1"),
     "sxx not square": (lambda: Regression(np.ones((2, 3)), np.ones((1, 2))), "Regression: sxx must have shape"),
     "sxx not symmetric": (lambda: Regression([[1, 1], [0, 1]], np.ones((1, 2))), "Regression: sxx must be symmetric"),
     "sxx indefinite": (lambda: Regression(np.diag([1, -1]), np.ones((1, 2))), "positive semi-definite"),
@@ -98,3 +111,19 @@ def test_bad_data_are_refused_by_name(case):
 def test_bad_types_are_refused_by_name():
     with pytest.raises(TypeError, match="rows must hold integers"):
         EntryCompletion([0.5], [0], [1.0], (2, 2))
+    with pytest.raises(TypeError, match=r"each width in shape must be an integer, but is 2\.5"):
+        unchecked(EntryCompletion.__init__)(object(), [0], [0], [1.0], (2.5, 2))
+    with pytest.raises(TypeError, match=r"shape must be two widths \(out, in\), but is 4"):
+        unchecked(EntryCompletion.__init__)(object(), [0], [0], [1.0], 4)
+    for energy in (lambda w: w[0], lambda w: 1j * w[0, 0], lambda w: (w[0, 0], w[0, 0])):
+        with pytest.raises(TypeError, match="Energy: energy must give one real number"):
+            Energy(energy).value(jnp.eye(2))
+
+
+def test_rounding_of_an_ill_conditioned_fit_is_no_negative_loss():
+    """Nearly dependent inputs, outputs fitted exactly: what is left over is rounding of either sign."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 6))
+    x[3] = x[2] + 1e-9 * rng.normal(size=6)
+    y = rng.normal(size=(2, 4)) @ x
+    assert float(Regression.from_data(x, y).offset) == pytest.approx(0, abs=1e-5)

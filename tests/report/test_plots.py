@@ -35,7 +35,6 @@ def record(times: np.ndarray, modes: int = 3) -> dict[str, np.ndarray]:
 
 
 def single(times: np.ndarray, *, steps: bool = False, modes: int = 3) -> Trajectory:
-    stats = {"accepted_steps": 5} if steps else {"accepted_steps": 5, "rejected_steps": 0}
     return Trajectory(
         times=times,
         values=record(times, modes),
@@ -45,8 +44,8 @@ def single(times: np.ndarray, *, steps: bool = False, modes: int = 3) -> Traject
         fired=np.asarray(0),
         rules=(),
         lengths=np.asarray(len(times)),
-        stats=stats,
-        info={},
+        stats={"accepted_steps": 5},
+        info={"clock": "steps"} if steps else {"clock": "time"},
     )
 
 
@@ -122,6 +121,8 @@ def test_legends_stand_outside_of_the_axes_and_no_panels_overlap() -> None:
 def test_units_of_an_update_are_steps() -> None:
     figure = plot_trajectory(single(np.arange(5.0), steps=True))
     assert {axes.get_xlabel() for axes in figure.axes} == {"steps"}
+    figure = plot_trajectory(single(np.arange(5.0)))
+    assert {axes.get_xlabel() for axes in figure.axes} == {"time"}
 
 
 def test_time_axis_follows_the_spacing_of_the_records_or_the_wish() -> None:
@@ -153,9 +154,10 @@ def test_chosen_probes_and_their_order() -> None:
     assert [axes.get_ylabel() for axes in figure.axes] == ["drift of invariants", "loss"]
 
 
-def test_one_record_is_a_point() -> None:
-    figure = plot_trajectory(single(np.ones(1)), probes=["loss"])
-    assert figure.axes[0].get_lines()[0].get_marker() == "o"
+@pytest.mark.parametrize(("records", "marker"), [(1, "o"), (5, "o"), (100, "")])
+def test_few_records_are_marked(records: int, marker: str) -> None:
+    figure = plot_trajectory(single(np.linspace(0, 1, records)), probes=["loss"])
+    assert figure.axes[0].get_lines()[0].get_marker() == marker
 
 
 def test_rounding_is_not_shown_as_movement() -> None:

@@ -1,3 +1,3 @@
 """The command `dln`."""
 
-from deeplinear.cli._main import main as main
+from deeplinear.cli._entry import main as main

@@ -1,5 +1,5 @@
 """`python -m deeplinear.cli` is `dln`."""
 
-from deeplinear.cli._main import main
+from deeplinear.cli._entry import main
 
 main()

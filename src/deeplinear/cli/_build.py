@@ -17,6 +17,7 @@ from deeplinear.cli._options import Settings
 from deeplinear.cli._shell import UsageError
 from deeplinear.core import (
     AbstractIntegrator,
+    Exponential,
     Params,
     Stabilised,
     Trajectory,
@@ -107,6 +108,7 @@ INTEGRATOR: Mapping[str, Callable[[], AbstractIntegrator] | None] = {
     "dopri8": dopri8,
     "kvaerno5": kvaerno5,
     "stabilised": Stabilised,
+    "exponential": Exponential,
 }
 """Integrators by name; `None` is the automatic choice."""
 
@@ -255,7 +257,7 @@ def _numbers(settings: Settings) -> int:
     weights, entries = sum(math.prod(pair) for pair in itertools.pairwise(widths)), widths[0] * widths[-1]
     samples = settings["samples"] or 0
     data = {"regression": samples * (widths[0] + widths[-1]), "sensing": (samples or entries) * entries}
-    dense = weights**2 if settings["integrator"] == "kvaerno5" else 0
+    dense = weights**2 if settings["integrator"] in ("kvaerno5", "exponential") else 0
     return settings["seeds"] * (COPIES * weights + dense) + COPIES * entries + data.get(settings["loss"], 0)
 
 

@@ -7,18 +7,22 @@ import typer
 from typer.core import TyperGroup
 
 from deeplinear import __version__
+from deeplinear.cli._entry import INTERRUPTED
 from deeplinear.cli._options import SIMULATE, as_flags
 from deeplinear.cli._shell import Code, UsageError, say
 
 
 class Commands(TyperGroup):
-    """Group of commands whose usage errors are one line on the error stream."""
+    """Group of commands whose usage errors, and interrupts, are one line on the error stream."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line and exit."""
         kwargs["standalone_mode"] = False
         try:
             code = super().main(*args, **kwargs)
+            # Commands that end an interrupted run give a `Code`; a plain number means that nothing answered yet.
+            if code == Code.interrupted and not isinstance(code, Code):
+                say(INTERRUPTED)
         except typer.TyperException as error:
             text = error.format_message().rstrip(".") or "a command must be given; see dln --help"
             say(f"dln: {text}.")
@@ -27,6 +31,7 @@ class Commands(TyperGroup):
             say(f"dln: {error}")
             code = Code.usage
         except typer.Abort:
+            say(INTERRUPTED)
             code = Code.interrupted
         except MemoryError as error:
             say(f"dln: the run needs more memory than there is; take smaller widths or fewer points. {error}")
@@ -62,7 +67,9 @@ def _top(
 ) -> None:
     """Deep linear networks: simulate their training and look at what happens.
 
-    Exit codes: 0 fine, 1 a check failed, 2 bad input, 3 a run broke down, 130 interrupted.
+    Exit codes: 0 fine, 1 a check failed, 2 bad input, 3 a run broke down, 130 interrupted. A run that meets a limit
+    (--max-steps, --wall-limit) before its end is fine, but not finished: the error stream and the JSON,
+    "finished": false, say so.
     """
 
 
@@ -73,6 +80,9 @@ def _simulate(flags: dict[str, Any], config: str | None, as_json: bool) -> None:
 
     Settings come from flags, or from a TOML file whose keys are the names of the flags (widths = [10, 10, 10],
     init-scale = 0.01); flags go before the file. Files of numbers are .npy, .npz, .csv or .txt, rows first.
+
+    A run that meets --max-steps or --wall-limit before its end exits with 0; the error stream says so, and the JSON
+    has "finished": false.
     """
     from deeplinear.cli._simulate import simulate_command
 
@@ -80,11 +90,11 @@ def _simulate(flags: dict[str, Any], config: str | None, as_json: bool) -> None:
 
 
 @app.command("doctor")
-def _doctor(as_json: Json = False) -> None:
+def _doctor(seed: Seed = None, as_json: Json = False) -> None:
     """Say what is installed, which devices there are, and whether a small run gives the right numbers."""
     from deeplinear.cli._doctor import doctor_command
 
-    raise typer.Exit(doctor_command(as_json))
+    raise typer.Exit(doctor_command(seed, as_json))
 
 
 @app.command("demo")
@@ -97,8 +107,3 @@ def _demo(
     from deeplinear.cli._demo import demo_command
 
     raise typer.Exit(demo_command(out, seed, as_json))
-
-
-def main() -> None:
-    """Entry point of the program `dln`."""
-    app(prog_name="dln")

@@ -141,7 +141,7 @@ INITS = (
     "file",
 )
 METHODS = ("flow", "gd", "momentum", "adam", "rmsprop", "adagrad", "sgd")
-INTEGRATORS = ("auto", "tsit5", "dopri8", "kvaerno5", "stabilised")
+INTEGRATORS = ("auto", "tsit5", "dopri8", "kvaerno5", "stabilised", "exponential")
 SPACINGS = ("linear", "log")
 
 _FILE = text("the name of a file", "FILE")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._build import Run
+from deeplinear.cli._entry import interrupts_raise
 from deeplinear.cli._shell import Code, UsageError, output_kept_pure, say
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import ensemble, simulate
@@ -25,6 +26,7 @@ def folder(path: str) -> Path:
 
 def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: str) -> Trajectory:
     """One run, or an ensemble if there are several starts."""
+    interrupts_raise()
     many = len(run.starts) > 1
     with output_kept_pure(), progress_bar(description) as progress:
         if many:
@@ -74,13 +76,11 @@ def code_of(trajectory: Trajectory) -> Code:
 
 
 def complain(trajectory: Trajectory, files: list[Path]) -> None:
-    """Say on the error stream why a run did not get to its end."""
-    code = code_of(trajectory)
-    if code is Code.fine:
+    """Say on the error stream why a run did not get to its end: a breakdown first, then an interrupt, then a limit."""
+    short = [name for name in trajectory.outcomes() if not RESULTS[name].finished]
+    if not short:
         return
-    name = RESULTS.interrupted.name
-    if code is Code.numerical:
-        name = next(n for n in trajectory.outcomes() if RESULTS[n].failed)
+    name = min(short, key=lambda n: (not RESULTS[n].failed, n != RESULTS.interrupted.name))
     who = f"members {list(trajectory.outcomes()[name])}: " if trajectory.is_ensemble else ""
     kept = " What there is was written." if files else ""
     say(f"dln: {who}{RESULTS[name].message}{kept}")

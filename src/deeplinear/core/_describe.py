@@ -22,9 +22,7 @@ def describe(item: Any, *, numbers: bool = True) -> str:
         inside = ", ".join(
             f"{field.name}={describe(getattr(item, field.name), numbers=numbers)}"
             for field in dataclasses.fields(item)
-            if field.repr
-            and not field.name.startswith("_")
-            and (numbers or not _is_number(getattr(item, field.name)))
+            if field.repr and not field.name.startswith("_") and (numbers or not _is_number(getattr(item, field.name)))
         )
         return f"{type(item).__name__}({inside})"
     if isinstance(item, jax.Array | np.ndarray):

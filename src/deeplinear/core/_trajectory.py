@@ -188,8 +188,8 @@ class Trajectory:
     def to_xarray(self) -> "xarray.Dataset":
         """Labelled arrays: dimensions member, time and those of the probes; parameters and statistics included.
 
-        A probe is found under its name. All else has a dot in its name, which no probe has: `params.1`, `stats.seconds`,
-        `run.results`, `state.0`; so has a probe that is called like a dimension, `probe.time`.
+        A probe is found under its name. All else has a dot in its name, which no probe has: `params.1`, `run.results`,
+        `stats.seconds`, `state.0`; so has a probe that is called like a dimension, `probe.time`.
         """
         import xarray
 

@@ -136,7 +136,7 @@ def as_probe(function: Callable[..., Any]) -> AbstractProbe:
     return function if isinstance(function, AbstractProbe) else probe()(function)
 
 
-def as_probes(functions: Callable[..., Any] | Iterable[Callable[..., Any]]) -> tuple[AbstractProbe, ...]:
+def as_probes(functions: Callable[..., Any] | Iterable[Any]) -> tuple[AbstractProbe, ...]:
     """Probes and named functions, or a single one, as probes; refused if two share a name.
 
     Names of probes and of their dimensions are identifiers; the dimensions `time` and `member` belong to the run.

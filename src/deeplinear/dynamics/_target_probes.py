@@ -23,10 +23,12 @@ def _vectors(matrix: Matrix, side: str) -> Float[Array, "size modes"]:
     return left if side == "left" else right_t.T
 
 
-def _alignment(where: str, side: str, matrix: Matrix, target: Matrix) -> Float[Array, " modes"]:
-    """Absolute cosines between the singular vectors of two matrices on one side, mode by mode."""
-    check_shape(where, "product", matrix, target.shape)
-    return jnp.abs(jnp.sum(_vectors(matrix, side) * _vectors(target, side), axis=0))
+def _alignment(
+    where: str, side: str, matrix: Matrix, goal: Float[Array, "size modes"], shape: tuple[int, ...]
+) -> Float[Array, " modes"]:
+    """Absolute cosines between the singular vectors of a matrix on one side and given ones, mode by mode."""
+    check_shape(where, "product", matrix, shape)
+    return jnp.abs(jnp.sum(_vectors(matrix, side) * goal, axis=0))
 
 
 class LeftAlignment(AbstractProbe):
@@ -45,19 +47,20 @@ class LeftAlignment(AbstractProbe):
         [0.0, 0.0]
     """
 
-    target: Matrix
+    vectors: Float[Array, "size modes"]
+    shape: tuple[int, ...] = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
     def __init__(self, target: object, *, name: str = "left_alignment") -> None:
-        self.target = _target("LeftAlignment", target)
-        self.name = name
+        goal = _target("LeftAlignment", target)
+        self.vectors, self.shape, self.name = _vectors(goal, "left"), goal.shape, name
 
     @property
     def dims(self) -> tuple[str, ...]:
         return ("mode",)
 
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
-        return _alignment("LeftAlignment", "left", problem.product(params), self.target)
+        return _alignment("LeftAlignment", "left", problem.product(params), self.vectors, self.shape)
 
 
 class RightAlignment(AbstractProbe):
@@ -75,19 +78,20 @@ class RightAlignment(AbstractProbe):
         [1.0, 1.0]
     """
 
-    target: Matrix
+    vectors: Float[Array, "size modes"]
+    shape: tuple[int, ...] = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
     def __init__(self, target: object, *, name: str = "right_alignment") -> None:
-        self.target = _target("RightAlignment", target)
-        self.name = name
+        goal = _target("RightAlignment", target)
+        self.vectors, self.shape, self.name = _vectors(goal, "right"), goal.shape, name
 
     @property
     def dims(self) -> tuple[str, ...]:
         return ("mode",)
 
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
-        return _alignment("RightAlignment", "right", problem.product(params), self.target)
+        return _alignment("RightAlignment", "right", problem.product(params), self.vectors, self.shape)
 
 
 class ModeStrengths(AbstractProbe):

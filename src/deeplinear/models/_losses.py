@@ -3,7 +3,7 @@ r"""Losses: functions of the end-to-end matrix, all with the factor $\tfrac12$.
 Matrix completion and sensing are plain sums over their terms; regression is a mean over its samples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -36,6 +36,12 @@ def _matrix(where: str, name: str, value: object) -> Matrix:
     return array
 
 
+def _check_sizes(where: str, name: str, shape: Sequence[int]) -> None:
+    """Refuse a matrix without entries."""
+    if 0 in shape:
+        raise ValueError(f"{where}: {name} must have at least one row and one column, but has shape {tuple(shape)}.")
+
+
 def _check_batch(where: str, batch: int, terms: int) -> None:
     """Refuse a batch that is no count from 1 to the number of terms."""
     check_count(where, "batch", batch, at_least=1)
@@ -66,6 +72,7 @@ class SquaredDistance(AbstractLoss):
 
     def __init__(self, target: object) -> None:
         self.target = _matrix("SquaredDistance", "target", target)
+        _check_sizes("SquaredDistance", "target", self.target.shape)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum((product - self.target) ** 2)
@@ -99,6 +106,24 @@ def _check_covariances(sxx: np.ndarray, syx: np.ndarray, solution: np.ndarray) -
         raise ValueError(
             f"Regression: syx must vanish on the null space of sxx (solution @ sxx = syx), but misses it by "
             f"{gap:.1e}. If sxx is that badly scaled, use Regression.from_data or SampleRegression."
+        )
+
+
+def _check_outputs(syy: np.ndarray, syx: np.ndarray, solution: np.ndarray) -> None:
+    """Refuse what cannot be the output covariance of data that the inputs explain by `solution`."""
+    fitted = solution @ syx.T
+    size = max(np.abs(syy).max(), (np.abs(solution) @ np.abs(syx).T).max())  # of all terms: rounding follows these
+    asymmetry = np.abs(syy - syy.T).max()
+    if asymmetry > 1e-10 * size:
+        raise ValueError(f"Regression: syy must be symmetric, but differs from its transpose by {asymmetry:.1e}.")
+    lowest = np.linalg.eigvalsh(syy)[0]
+    if lowest < -1e-10 * size:
+        raise ValueError(f"Regression: syy must be positive semi-definite, but has eigenvalue {lowest:.2e}.")
+    rest = np.trace(syy) - np.trace(fitted)
+    if rest < -1e-8 * size * len(syy):
+        raise ValueError(
+            f"Regression: syy must hold at least what the inputs explain, of trace {np.trace(fitted):.6g}, but has "
+            f"trace {np.trace(syy):.6g}: the loss would be negative."
         )
 
 
@@ -138,6 +163,7 @@ class Regression(AbstractLoss):
         inp = self.sxx.shape[0]
         check_shape("Regression", "sxx", self.sxx, (inp, inp))
         check_shape("Regression", "syx", self.syx, (None, inp))
+        _check_sizes("Regression", "syx", self.syx.shape)
         if syy is None and reduced is False:
             raise ValueError("Regression: the full loss needs syy; give it, or take reduced=True.")
         self.reduced = syy is None if reduced is None else reduced
@@ -153,6 +179,8 @@ class Regression(AbstractLoss):
         else:
             syy = _matrix("Regression", "syy", syy)
             check_shape("Regression", "syy", syy, (self.syx.shape[0], self.syx.shape[0]))
+            if is_concrete(syy) and is_concrete(self.syx) and is_concrete(self.solution):
+                _check_outputs(np.asarray(syy), np.asarray(self.syx), np.asarray(self.solution))
             self.offset = 0.5 * (jnp.trace(syy) - jnp.sum(self.solution * self.syx))
 
     @staticmethod
@@ -164,8 +192,10 @@ class Regression(AbstractLoss):
         if samples == 0:
             raise ValueError("Regression.from_data: inputs must hold at least one sample, but has none.")
         check_shape("Regression.from_data", "outputs", y, (None, samples))
+        _check_sizes("Regression.from_data", "inputs", x.shape)
+        _check_sizes("Regression.from_data", "outputs", y.shape)
         # The samples themselves give the solution to more digits than their covariance does.
-        solution = y @ jnp.linalg.pinv(x)
+        solution = jnp.linalg.lstsq(x.T, y.T)[0].T
         return Regression(x @ x.T / samples, y @ x.T / samples, y @ y.T / samples, reduced=reduced, solution=solution)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
@@ -213,6 +243,8 @@ class SampleRegression(AbstractSumLoss):
         if self.inputs.shape[1] == 0:
             raise ValueError("SampleRegression: inputs must hold at least one sample, but has none.")
         check_shape("SampleRegression", "outputs", self.outputs, (None, self.inputs.shape[1]))
+        _check_sizes("SampleRegression", "inputs", self.inputs.shape)
+        _check_sizes("SampleRegression", "outputs", self.outputs.shape)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum((product @ self.inputs - self.outputs) ** 2) / self.terms
@@ -263,6 +295,7 @@ class Completion(AbstractSumLoss):
     def __init__(self, target: object, mask: object) -> None:
         values = _array("Completion", "target", target)
         check_shape("Completion", "target", values, (None, None))
+        _check_sizes("Completion", "target", values.shape)
         seen = _array("Completion", "mask", mask)
         check_shape("Completion", "mask", seen, values.shape)
         if is_concrete(seen):
@@ -336,12 +369,14 @@ class EntryCompletion(AbstractSumLoss):
     values: Float[Array, " entries"]
     extent: tuple[int, int] = eqx.field(static=True)
 
-    def __init__(self, rows: object, columns: object, values: object, shape: tuple[int, int]) -> None:
+    def __init__(self, rows: object, columns: object, values: object, shape: Sequence[int]) -> None:
+        if not isinstance(shape, Sequence) or isinstance(shape, str) or len(shape) != 2:
+            raise TypeError(f"EntryCompletion: shape must be two widths (out, in), but is {shape!r}.")
+        for axis in shape:
+            check_count("EntryCompletion", "each width in shape", axis, at_least=1)
         self.rows = jnp.asarray(rows)
         self.columns = jnp.asarray(columns)
         self.values = _array("EntryCompletion", "values", values)
-        if len(shape) != 2 or min(shape) < 1:
-            raise ValueError(f"EntryCompletion: shape must be two widths of at least 1, but is {tuple(shape)}.")
         self.extent = (int(shape[0]), int(shape[1]))
         check_shape("EntryCompletion", "values", self.values, (None,))
         if self.values.shape[0] == 0:
@@ -416,6 +451,7 @@ class Sensing(AbstractSumLoss):
         check_finite("Sensing", "matrices", self.matrices)
         if self.matrices.shape[0] == 0:
             raise ValueError("Sensing: matrices must hold at least one measurement, but is empty.")
+        _check_sizes("Sensing", "each of matrices", self.matrices.shape[1:])
         check_shape("Sensing", "values", self.values, (self.matrices.shape[0],))
         check_finite("Sensing", "values", self.values)
 
@@ -475,7 +511,15 @@ class Energy(AbstractLoss):
         self.data = tuple(jnp.asarray(item) for item in data)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return self.energy(product, *self.data)
+        value = self.energy(product, *self.data)
+        value = jnp.asarray(value) if isinstance(value, float) else value
+        if not isinstance(value, jax.Array):
+            raise TypeError(f"Energy: energy must give one real number, but gives {type(value).__name__}.")
+        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+            raise TypeError(
+                f"Energy: energy must give one real number, but gives {value.dtype} of shape {value.shape}."
+            )
+        return value
 
     def gradient(self, product: Matrix) -> Matrix:
         return jax.grad(self.value)(product)

@@ -43,6 +43,9 @@ EARLY = 0.1
 CONSTANT = 1e-6
 """Values that vary by less than this fraction are drawn as the constant they are to the eye."""
 
+FEW = 12
+"""Up to so many records are marked, so that what was recorded is told from the line between."""
+
 GRID = 500
 """Number of times at which an ensemble with different records is compared."""
 
@@ -130,7 +133,7 @@ def _draw(axes: "Axes", name: str, curves: Curves, band: str) -> None:
         return np.where(values > 0, values, np.nan) if logarithmic else values
 
     count = curves.middle.shape[1]
-    marker = "o" if np.sum(np.isfinite(curves.middle[:, :1])) == 1 else ""
+    marker = "o" if np.sum(np.isfinite(curves.middle[:, :1])) <= FEW else ""
     for k in reversed(range(count)):
         colour = COLOURS[k] if k < len(COLOURS) else REST
         label = curves.names[k] if k < len(COLOURS) else "further" if k == len(COLOURS) else ""
@@ -206,7 +209,7 @@ def plot_trajectory(
     if not panels:
         raise ValueError("plot_trajectory: the trajectory must hold a finite value of a probe, but holds none.")
     band = f"{100 * quantiles[0]:g}–{100 * quantiles[1]:g} %"
-    steps = "accepted_steps" in trajectory.stats and "rejected_steps" not in trajectory.stats
+    unit = str(trajectory.info.get("clock", "time"))
     logarithmic = time_scale == "log" or (time_scale == "auto" and _early(trajectory))
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
@@ -218,7 +221,7 @@ def plot_trajectory(
             axes.remove()
         for axes, (name, curves) in zip(grid, panels, strict=False):
             _draw(axes, name, curves, band)
-            axes.set_xlabel("steps" if steps else "time")
+            axes.set_xlabel(unit)
             if logarithmic and np.sum(curves.times > 0) > 1:
                 axes.set_xscale("log")
                 axes.set_xlim(curves.times[curves.times > 0].min(), curves.times.max())

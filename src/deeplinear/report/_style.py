@@ -33,6 +33,7 @@ _SETTINGS: dict[str, Any] = {
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.4,
+    "lines.markersize": 3.5,
     "axes.formatter.limits": (-3, 5),
     "axes.formatter.use_mathtext": True,
     "svg.fonttype": "none",
