@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from deeplinear import __version__
-from deeplinear.cli._entry import INTERRUPTED
+from deeplinear.cli._interrupt import INTERRUPTED
 from deeplinear.cli._options import SIMULATE, as_flags
 from deeplinear.cli._shell import Code, UsageError, say
 

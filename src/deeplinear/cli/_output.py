@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._build import Run
-from deeplinear.cli._entry import interrupts_raise
+from deeplinear.cli._interrupt import interrupts_raise
 from deeplinear.cli._shell import Code, UsageError, output_kept_pure, say
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import ensemble, simulate

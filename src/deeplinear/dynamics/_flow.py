@@ -67,8 +67,8 @@ class GradientFlow(AbstractMethod):
     Args:
         rtol: Relative tolerance.
         atol: Absolute tolerance per layer, in Frobenius norm.
-        integrator: A single integrator (`tsit5()`, `dopri8()`, `kvaerno5()`, `Stabilised()`), a `Switching` pair, or
-            `None` for the automatic choice: `Switching` with Tsit5 for `rtol` above 1e-7 and Dopri8 otherwise.
+        integrator: A single integrator (`tsit5()`, `dopri8()`, `kvaerno5()`, `Stabilised()`, `Exponential()`), a
+            `Switching`, or `None` for the automatic choice: `Switching` with Tsit5 for `rtol` above 1e-7, else Dopri8.
     """
 
     rtol: Scalar
