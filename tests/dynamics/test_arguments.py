@@ -204,7 +204,8 @@ print(simulate(problem, params, GradientFlow(1e-4), times=[0.0, 1.0]).params[0][
 
 @pytest.mark.slow
 def test_tolerances_out_of_reach_of_32_bits_are_refused() -> None:
-    run = subprocess.run([sys.executable, "-c", THIRTY_TWO], capture_output=True, text=True, check=True)
+    quiet = [sys.executable, "-W", "error::RuntimeWarning", "-c", THIRTY_TWO]
+    run = subprocess.run(quiet, capture_output=True, text=True, check=True)
     refusal, value = run.stdout.splitlines()
     assert "jax_enable_x64" in refusal and "rtol" in refusal
     assert float(value) == pytest.approx(1 - np.exp(-1), abs=1e-3)  # ten times the tolerance

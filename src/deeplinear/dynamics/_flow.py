@@ -224,7 +224,7 @@ def _attempt(
     problem, integrator = field.problem, method.integrator
     shapes = problem.model.shapes
     y, f, dtype = state.y, state.f, state.y.dtype
-    eps = jnp.finfo(dtype).eps
+    eps, huge = jnp.finfo(dtype).eps, float(jnp.finfo(dtype).max) ** (1 / 3)
 
     # Step size: what the controller wants, shortened to land on the next output, in two halves when it is close.
     small = y.shape[0] <= DENSE and mode == "both"
@@ -321,7 +321,7 @@ def _attempt(
             take & ended,
             take & (speed == 0),
             ~take & (proposed * before <= 1e-3 * eps * jnp.linalg.norm(y)),
-            take & ((jnp.linalg.norm(new) > 1e100) | (speed > 1e100)),
+            take & (jnp.maximum(jnp.linalg.norm(new), speed) > huge),
             accepted >= plan.max_steps,
         ],
         [
