@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Coefficients of a family of fourth-order stabilised explicit Runge-Kutta methods for spectra on the negative real axis.
 
-    python generate.py [table.npz]          (NumPy and SciPy only, one core, one to two minutes)
+    python tools/generate_stabilised.py [FILE]          (NumPy and SciPy only, one core, about a minute)
 
 Mathematics
 -----------
@@ -41,9 +41,8 @@ Mathematics
 Precision: the zeros and the free parameters come from float64 computations; they are then taken as exact, and d, nu, mt, the tree coefficients,
 t and gamma are computed in 80-bit extended precision (linear solves by iterative refinement) before being rounded to float64.
 
-Table (npz): s, l, p, q (K,), off (K+1,), v (K,2,2) = (al_i, be_i), and flattened over k = 0..s in [off[i], off[i+1]): nu, mt, d, e, n0, n1;
-for information err5 (K,) the 2-norm of the order-5 residuals / symmetry, err5_linear, est4 (K,4) order-4 coefficients of est / symmetry,
-stiff (K,3) root mean square stiff errors, eta, kappa.
+Table (npz): s, l, p, q (K,), off (K+1,), v (K,2,2) = (al_i, be_i), kappa, and flattened over k = 0..s in [off[i], off[i+1]): d, e, n0, n1.
+The recurrence coefficients nu, mt have the closed form above and are not stored.
 """
 
 import sys
@@ -481,16 +480,11 @@ def main(path):
             f"sum|e| {np.abs(e).sum():.0f}",
             flush=True,
         )
-    flat = ("nu", "mt", "d", "e", "n0", "n1")
-    np.savez_compressed(
-        path,
-        off=np.array(off),
-        eta=ETA,
-        kappa=KAPPA,
-        **{k: np.concatenate(x) if k in flat else np.array(x) for k, x in rows.items()},
-    )
+    flat = ("d", "e", "n0", "n1")
+    kept = {k: np.concatenate(rows[k]) if k in flat else np.array(rows[k]) for k in ("s", "l", "p", "q", "v", *flat)}
+    np.savez_compressed(path, off=np.array(off), kappa=KAPPA, **kept)
     print(f"{path}: {time.time() - t0:.0f} s")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "table.npz")
+    main(sys.argv[1] if len(sys.argv) > 1 else "src/deeplinear/core/stabilised.npz")
