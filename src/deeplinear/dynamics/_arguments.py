@@ -13,13 +13,10 @@ from jaxtyping import Array, UInt32
 from deeplinear.core import Stack, Trajectory, check_count, check_finite, check_number, check_shape, describe
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate
 from deeplinear.dynamics._driver import Progress, stack_members
-from deeplinear.dynamics._flow import GradientFlow
+from deeplinear.dynamics._flow import FLOOR, GradientFlow
 from deeplinear.dynamics._probes import AbstractProbe, as_probes, dimension_names
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem
-
-FLOOR = 8
-"""Smallest relative tolerance of a flow in units of the spacing of floating-point numbers at 1."""
 
 
 class Settings(NamedTuple):

@@ -37,6 +37,8 @@ REFRESH = 32
 """Steps between two estimates of the spectral radius."""
 STRIKES = 6
 """Steps near the stability limit before the stabilised method takes over."""
+FLOOR = 8
+"""Smallest relative tolerance in units of the spacing of floating-point numbers at 1."""
 DENSE = 200
 """Largest number of weights for dense linear algebra."""
 RETURN = 10
@@ -252,7 +254,8 @@ def _attempt(
         )
 
     if isinstance(integrator, Switching) and small:
-        long = h * state.rho > 30 * y.shape[0]
+        affordable = 30 * y.shape[0] / jnp.maximum(state.rho, jnp.finfo(dtype).tiny)
+        long = h > jnp.minimum(affordable, stabilised.largest_step(state.rho, method.rtol))
         which = jnp.where(state.stiff, jnp.where(long, 2, 1), 0)
         outcome = jax.lax.switch(which, [run(explicit), run(stabilised), run(integrator.dense)])
     elif isinstance(integrator, Switching) and mode == "both":
@@ -265,7 +268,7 @@ def _attempt(
 
     # Error of each layer against the layer; and while the gradient grows, a bound on its growth over one step.
     sizes = jnp.maximum(_norms(y, shapes), _norms(new, shapes))
-    scale = jnp.maximum(method.atol + method.rtol * sizes, 8 * eps * sizes)
+    scale = jnp.maximum(method.atol + method.rtol * sizes, FLOOR * eps * sizes)
     ratio = jnp.max(_norms(error, shapes) / jnp.maximum(scale, jnp.finfo(dtype).tiny))
     speed, before = jnp.linalg.norm(slope), jnp.linalg.norm(f)
     noise = 1e3 * eps * state.rho * jnp.linalg.norm(y)

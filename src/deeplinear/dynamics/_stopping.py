@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from deeplinear.core import Params, check_number
-from deeplinear.dynamics._probes import AbstractProbe, as_probe
+from deeplinear.dynamics._probes import AbstractProbe, as_probe, gradient_norm
 from deeplinear.models import Problem
 
 
@@ -63,7 +63,5 @@ def steady(tolerance: float = 1e-12) -> Until:
     A saddle's neighbourhood is as quiet as a minimum's: choose the tolerance below the gradient on the plateaus of
     the run.
     """
-    from deeplinear.dynamics._probes import gradient_norm
-
     check_number("steady", "tolerance", tolerance, above=0)
     return until(gradient_norm, below=tolerance)
