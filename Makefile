@@ -4,22 +4,33 @@ VENV   := .venv
 PYTHON ?=
 JOBS   ?= auto
 OUT    ?= results
+PRESET ?= quick
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean
+.PHONY: help demo reproduce test check bench clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 	@echo
 	@echo "  PYTHON=...  interpreter for $(VENV), 3.11 or newer (found on the path if not given)"
-	@echo "  JOBS=$(JOBS)   processes of the test run;  TESTS=...  what to run of the tests;  OUT=$(OUT)  where demo writes"
+	@echo "  JOBS=$(JOBS)   processes of the test run;  TESTS=...  what to run of the tests"
+	@echo "  OUT=$(OUT)  store of demo and reproduce;  PRESET=$(PRESET)  size of reproduce: quick, paper or large"
 
-demo: $(READY) ## Run the demonstration and write its results
+demo: $(READY) ## Take the tour: a few experiments and checks, and a report to look at
 	$(VENV)/bin/dln demo --out $(OUT)
+
+# What is stored is not run again: stop it at any time, the same command goes on. The report is built whatever failed.
+reproduce: $(READY) ## Run every experiment and check (PRESET=paper for the papers' own sizes) and build the report
+	@worst=0; \
+	$(VENV)/bin/dln experiment run --all --preset $(PRESET) --store $(OUT) || worst=$$?; \
+	[ $$worst -eq 130 ] && exit 130; \
+	$(VENV)/bin/dln check run --all --resume --store $(OUT) || worst=$$?; \
+	$(VENV)/bin/dln report --store $(OUT) || worst=$$?; \
+	exit $$worst
 
 check: $(READY) ## Lint, formatting, types and import contracts only
 	$(PY) -m ruff check

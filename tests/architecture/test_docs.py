@@ -14,7 +14,7 @@ import pytest
 
 from architecture.source import ROOT, modules, subpackages, syntax
 
-IN_SCOPE = ("core", "models", "dynamics")
+IN_SCOPE = ("core", "models", "dynamics", "exact")
 PAGES = ("README.md", "CONTRIBUTING.md")
 
 

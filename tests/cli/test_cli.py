@@ -51,7 +51,10 @@ print([name for name in {heavy} if name in sys.modules], file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["simulate", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["simulate", "--help"], ["experiment", "run", "--help"], ["check", "run", "--help"], ["--version"]],
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     """What makes help slow is what it imports; seconds would depend on the machine."""
     command = [sys.executable, "-c", HELP.format(arguments=arguments, heavy=HEAVY)]
@@ -435,28 +438,6 @@ def test_doctor_exits_with_1_when_the_numbers_are_wrong(monkeypatch: pytest.Monk
     run = dln("doctor")
     assert run.exit_code == 1
     assert "FAILED" in run.stdout
-
-
-def test_half_times() -> None:
-    from deeplinear.cli._demo import half_times
-
-    times = np.array([0.0, 1.0, 3.0])
-    values = np.array([[0.0, 2.0], [1.0, 2.0], [2.0, 2.0]])
-    assert half_times(times, values) == [1.0, 0.0]
-
-
-@pytest.mark.slow
-def test_demo_in_a_process_switches_64_bit_on_and_writes_what_it_says(tmp_path: Path) -> None:
-    """Outside of the tests JAX computes in 32 bits unless the command line changes that."""
-    run = in_a_process("demo", "--out", str(tmp_path), "--json")
-    assert run.returncode == 0, run.stderr
-    report = json.loads(run.stdout)
-    assert [Path(file).name for file in report["files"]] == ["demo.nc", "demo.json", "demo.png", "demo.svg"]
-    assert all(Path(file).stat().st_size > 0 for file in report["files"])
-    assert report["final"]["loss"] <= 1e-10
-    assert [stage["final"] for stage in report["stages"]] == pytest.approx([4, 3, 2, 1], abs=2e-5)  # as the loss says
-    waits = [stage["half_time"] for stage in report["stages"]]
-    assert waits == sorted(waits)
 
 
 def test_an_interrupted_run_keeps_its_data_and_exits_with_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

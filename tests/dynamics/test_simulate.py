@@ -78,7 +78,7 @@ def test_modes_of_very_different_size_are_followed_in_a_rotated_basis() -> None:
         assert np.abs(recorded - exact).max() < 1e-6, t
 
 
-@pytest.mark.covers("completion:F5")
+@pytest.mark.covers("completion:F5", "completion:X2")
 def test_reference_example_of_depth_three() -> None:
     """Product and loss at t = 3, known from extended precision."""
     problem, params = completion_example()

@@ -1,84 +1,120 @@
-"""`dln demo`: from saddle to saddle."""
+"""`dln demo`: a tour through every theory there is, with a report at its end."""
 
-import dataclasses
 from typing import Any
 
-import numpy as np
+from deeplinear.cli._interrupt import interrupts_raise
+from deeplinear.cli._options import SEED, read_value
+from deeplinear.cli._output import folder
+from deeplinear.cli._shell import Code, numerics, output_kept_pure, print_json, print_table, say
 
-from deeplinear.cli._options import SEED, SIMULATE, read_value, resolve
-from deeplinear.cli._shell import Code, numerics, print_json, print_table
+EXPERIMENTS = (
+    "tour/plateaus",
+    "completion/fig1",
+    "completion/fig2",
+    "completion/phases",
+    "completion/fig3",
+    "completion/fig31",
+)
+"""Experiments of the tour, in their quick size."""
 
-SPECTRUM = (4.0, 3.0, 2.0, 1.0)
-RUN = {
-    "widths": "6,8,8,5",
-    "spectrum": ",".join(map(str, SPECTRUM)),
-    "init": "matched",
-    "init-scale": "1e-6",
-    "rtol": "1e-9",
-    "until-loss": "1e-10",
-    "probes": "loss,singular_values,gradient_norm,drift",
-}
-"""Settings of the demonstration, as flags of `dln simulate`."""
+CHECKS = (
+    "completion/theorem-3.3",
+    "completion/theorem-4.2",
+    "completion/erratum-determinant",
+)
+"""Checks of the tour."""
 
+INSTANCES = 10
+"""Random instances of each check of the tour."""
 
-def half_times(times: np.ndarray, values: np.ndarray) -> list[float]:
-    """Times at which the columns of `values` first pass half of their last value, between records by a straight line.
-
-    Example:
-        >>> half_times(np.array([0.0, 1.0, 2.0]), np.array([[0.0], [0.0], [4.0]]))
-        [1.5]
-    """
-    found = []
-    for column in np.asarray(values).T:
-        half = column[-1] / 2
-        after = int(np.argmax(column >= half))
-        if after == 0:
-            found.append(float(times[0]))
-            continue
-        low, high = column[after - 1], column[after]
-        found.append(float(times[after - 1] + (half - low) / (high - low) * (times[after] - times[after - 1])))
-    return found
+MOST = 12
+"""Items a tour may have."""
 
 
 def demo_command(out: str, seed: str | None, as_json: bool) -> Code:
-    """Run the demonstration, write its results and say what happened; gives the exit code."""
+    """Run the tour, build its report and say where it is; gives the exit code."""
     number = SEED.default if seed is None else read_value(SEED, seed, "--seed")
-    settings = resolve(SIMULATE, {**RUN, "seed": str(number)}, None)
     numerics()
-    from deeplinear.cli._build import build
-    from deeplinear.cli._output import code_of, complain, execute, folder, payload, write
-
     place = folder(out)
-    trajectory = execute(build(settings), max_steps=settings["max-steps"], wall_limit=None, description="demo")
-    trajectory = dataclasses.replace(trajectory, info={**trajectory.info, "settings": settings.plain()})
-    title = "From saddle to saddle: three layers learn one mode after another"
-    files = write(trajectory, place, "demo", plot=True, title=title)
-    modes = len(SPECTRUM)
-    learned = half_times(trajectory.times, trajectory["singular_values"][:, :modes])
-    ends = trajectory.final("singular_values")[:modes]
+    from deeplinear.experiments import (
+        CheckTask,
+        Record,
+        Store,
+        Tick,
+        experiment,
+        override,
+        run,
+        run_checks,
+        task_of,
+    )
+    from deeplinear.report import build_report, sweep_bar
+
+    store = Store(place)
+    tasks = []
+    for name in EXPERIMENTS:
+        one = experiment(name)
+        tasks.append(task_of(name, override(one.preset("quick"), {"seed": str(number)} if one.has_seed else {}, name)))
+    members, outcomes = [], []
+    errors: list[tuple[str, str]] = []
+    items = len(tasks) + len(CHECKS)
+    interrupts_raise()
+    try:
+        with output_kept_pure(), sweep_bar("tour") as bar:
+            run(
+                tasks,
+                store,
+                progress=lambda t: bar(Tick(t.done, items, 0.0, float("nan"), t.text, t.fraction)),
+                report=members.append,
+            )
+            for task, record in run_checks(
+                [CheckTask(name, INSTANCES, number) for name in CHECKS],
+                store,
+                begin=lambda t: bar(Tick(len(tasks) + len(outcomes), items, 0.0, float("nan"), t.id)),
+            ):
+                if isinstance(record, Record):
+                    outcomes.append(record)
+                else:
+                    errors.append((task.id, f"{type(record).__name__}: {record}"))
+    except KeyboardInterrupt:
+        say(f"dln: interrupted; {len(members) + len(outcomes)} of {items} are stored, and dln demo goes on from there.")
+        return Code.interrupted
+    errors += [(m.task.id, m.reason) for m in members if m.status == "failed"]
+    records = [m.record for m in members if m.record is not None]
+    wrong = [r.id for r in records if any(c.holds is False for c in r.claims)]
+    wrong += [r.id for r in outcomes if r.content["status"] == "fails"]
+    page = build_report(store, place / "report.html", title="deeplinear: a tour")
+    code = Code.numerical if errors else Code.check_failed if wrong else Code.fine
     if as_json:
-        stages: list[dict[str, Any]] = [
-            {"mode": k + 1, "target": SPECTRUM[k], "final": float(ends[k]), "half_time": learned[k]}
-            for k in range(modes)
-        ]
-        print_json(payload("demo", trajectory, files) | {"stages": stages})
-    else:
-        shown = ("outcome", "accepted steps", "stabilised steps", "gradient evaluations", "seconds", "loss", "drift")
-        rows = [("network", "widths " + " → ".join(map(str, settings["widths"])) + ", started near the origin")]
-        print_table(rows + [row for row in trajectory.rows() if row[0] in shown])
-        print_table(
-            [
-                (str(k + 1), f"{SPECTRUM[k]:g}", f"{ends[k]:.6f}", f"{learned[k]:.2f}", f"{loss_at(trajectory, t):.3g}")
-                for k, t in enumerate(learned)
-            ],
-            title="Stages: each mode waits on a plateau and is learned in turn",
-            header=("mode", "target", "final value", "half of it at t", "loss then"),
+        print_json(
+            {
+                "ok": code is Code.fine,
+                "command": "demo",
+                "exit_code": int(code),
+                "report": str(page),
+                "store": str(place),
+                "experiments": [{"id": r.id, "folder": str(r.path), "claims": r.content["claims"]} for r in records],
+                "checks": [{"id": r.id, "status": r.content["status"]} for r in outcomes],
+                "errors": [{"id": name, "error": text} for name, text in errors],
+            }
         )
-        print_table([("written", str(file)) for file in files])
-    complain(trajectory, files)
-    return code_of(trajectory)
+    else:
+        print_table(
+            [*(_experiment_row(r) for r in records), *(_check_row(r) for r in outcomes)],
+            title="A tour through deep linear networks",
+            header=("item", "what it shows", "verdict"),
+        )
+        print_table([("report", str(page)), ("open it", page.resolve().as_uri())])
+    for name, text in errors:
+        say(f"dln: {name} could not be run: {text}")
+    return code
 
 
-def loss_at(trajectory: Any, time: float) -> float:
-    """Loss at a time, between records by a straight line."""
-    return float(np.interp(time, trajectory.times, trajectory["loss"]))
+def _experiment_row(record: Any) -> tuple[str, str, str]:
+    held = [claim.holds for claim in record.claims]
+    sign = "✗" if False in held else "✓"
+    return record.id, record.content["shows"], f"{sign} {held.count(True)} of {len(held)} claims hold"
+
+
+def _check_row(record: Any) -> tuple[str, str, str]:
+    words = {"holds": "✓ holds", "erratum": "✎ erratum, shown as such", "fails": "✗ FAILS"}
+    return record.id, record.content["statement"], words[record.content["status"]]

@@ -50,6 +50,22 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on the output stream.")]
 Seed = Annotated[str | None, typer.Option("--seed", metavar="N", help="Seed of all randomness (default 0).")]
+StoreDir = Annotated[str, typer.Option("--store", metavar="DIR", help="Folder where results live.")]
+All = Annotated[bool, typer.Option("--all", help="All there are.")]
+Paper = Annotated[str | None, typer.Option("--paper", metavar="P", help="Those of one paper, such as completion.")]
+Preset = Annotated[str, typer.Option("--preset", metavar="NAME", help="Size: quick, paper or large.")]
+PresetOrNone = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Size: quick, paper or large.")]
+Again = Annotated[bool, typer.Option("--again", help="Run also what is stored already.")]
+Executor = Annotated[
+    str, typer.Option("--executor", metavar="NAME", help="Where work is done: serial, processes or dask.")
+]
+Workers = Annotated[
+    str | None, typer.Option("--workers", metavar="N", help="Number of workers (default: one for each processor).")
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="URL", help="Dask scheduler that runs already; without it one is started here."),
+]
 
 
 def _version(wanted: bool) -> bool:
@@ -103,7 +119,177 @@ def _demo(
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Watch a network of three layers learn one mode of its target after another, from plateau to plateau."""
+    """Take the tour: a few experiments and checks of every theory there is, and a report to look at."""
     from deeplinear.cli._demo import demo_command
 
     raise typer.Exit(demo_command(out, seed, as_json))
+
+
+@app.command("report")
+def _report(
+    store: StoreDir = "results",
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="Page to write (default STORE/report.html).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Build one HTML page of everything in a store: figures, claims, checks, errata, and how to run each again."""
+    from deeplinear.cli._report import report_command
+
+    raise typer.Exit(report_command(store, out, as_json))
+
+
+# --- Checks -----------------------------------------------------------------------------------------------------------
+
+checks = typer.Typer(no_args_is_help=True, help="Theorems that can be run: list, show, run, examine.")
+app.add_typer(checks, name="check")
+
+
+@checks.command("list")
+def _check_list(paper: Paper = None, as_json: Json = False) -> None:
+    """List the checks."""
+    from deeplinear.cli._check import list_command
+
+    raise typer.Exit(list_command(paper, as_json))
+
+
+@checks.command("show")
+def _check_show(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+    """Show one check: statement, hypotheses, tolerances, violations."""
+    from deeplinear.cli._check import show_command
+
+    raise typer.Exit(show_command(name, as_json))
+
+
+@checks.command("run")
+def _check_run(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    everything: All = False,
+    paper: Paper = None,
+    instances: Annotated[
+        str | None, typer.Option("--instances", metavar="N", help="Random instances of each check (default 50).")
+    ] = None,
+    seed: Seed = None,
+    store: StoreDir = "results",
+    executor: Executor = "serial",
+    workers: Workers = None,
+    address: Address = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take outcomes of the same version, instances and seed from the store.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run checks on random instances and on planted violations, which must be caught. Exit 1 if one fails."""
+    from deeplinear.cli._check import run_command
+
+    raise typer.Exit(
+        run_command(names or [], everything, paper, instances, seed, store, executor, workers, address, resume, as_json)
+    )
+
+
+@checks.command("examine")
+@as_flags(SIMULATE)
+def _check_examine(flags: dict[str, Any], config: str | None, as_json: bool) -> None:
+    """Say which theorems apply to a problem of your own, and what they say of it.
+
+    Problem and start are given by the settings of dln simulate, as flags or in a TOML file. Each statement is tried:
+    its hypotheses are measured, and where they hold the flow is run and both sides are compared. Exit 1 if one fails.
+    """
+    from deeplinear.cli._check import examine_command
+
+    raise typer.Exit(examine_command(flags, config, as_json))
+
+
+# --- Experiments ------------------------------------------------------------------------------------------------------
+
+experiments = typer.Typer(no_args_is_help=True, help="Figures and tables: list, show, run, sweep, status, collect.")
+app.add_typer(experiments, name="experiment")
+
+
+@experiments.command("list")
+def _experiment_list(paper: Paper = None, as_json: Json = False) -> None:
+    """List the experiments."""
+    from deeplinear.cli._experiment import list_command
+
+    raise typer.Exit(list_command(paper, as_json))
+
+
+@experiments.command("show")
+def _experiment_show(
+    name: Annotated[str, typer.Argument(metavar="ID")], preset: PresetOrNone = None, as_json: Json = False
+) -> None:
+    """Show one experiment: what it shows, its presets and settings."""
+    from deeplinear.cli._experiment import show_command
+
+    raise typer.Exit(show_command(name, preset, as_json))
+
+
+@experiments.command("run")
+def _experiment_run(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ID]... [KEY=VALUE]...")] = None,
+    everything: All = False,
+    paper: Paper = None,
+    preset: Preset = "quick",
+    seed: Seed = None,
+    store: StoreDir = "results",
+    executor: Executor = "serial",
+    workers: Workers = None,
+    address: Address = None,
+    again: Again = False,
+    as_json: Json = False,
+) -> None:
+    """Run experiments; what is stored already is not run again. Exit 1 if a claim fails, 3 if a run breaks down."""
+    from deeplinear.cli._experiment import run_command
+
+    raise typer.Exit(
+        run_command(arguments or [], everything, paper, preset, seed, store, executor, workers, address, again, as_json)
+    )
+
+
+@experiments.command("sweep")
+def _experiment_sweep(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ID KEY=V1,V2,... [KEY=0..9]...")] = None,
+    preset: Preset = "quick",
+    seed: Seed = None,
+    store: StoreDir = "results",
+    executor: Executor = "serial",
+    workers: Workers = None,
+    address: Address = None,
+    again: Again = False,
+    as_json: Json = False,
+) -> None:
+    """Run one experiment for every combination of values; stop it at any time, the same command goes on.
+
+    Values are separated by commas, ranges of whole numbers are 0..9; values of a key that is a list by semicolons.
+    """
+    from deeplinear.cli._experiment import sweep_command
+
+    raise typer.Exit(sweep_command(arguments or [], preset, seed, store, executor, workers, address, again, as_json))
+
+
+@experiments.command("status")
+def _experiment_status(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ID]... [KEY=V1,V2,...]...")] = None,
+    preset: PresetOrNone = None,
+    store: StoreDir = "results",
+    as_json: Json = False,
+) -> None:
+    """Say what is stored, what is missing, what is damaged."""
+    from deeplinear.cli._experiment import status_command
+
+    raise typer.Exit(status_command(arguments or [], preset, store, as_json))
+
+
+@experiments.command("collect")
+def _experiment_collect(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ID KEY=V1,V2,...")] = None,
+    preset: Preset = "quick",
+    seed: Seed = None,
+    store: StoreDir = "results",
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="NetCDF file to write.")] = "sweep.nc",
+    as_json: Json = False,
+) -> None:
+    """Write the stored members of a sweep into one NetCDF file."""
+    from deeplinear.cli._experiment import collect_command
+
+    raise typer.Exit(collect_command(arguments or [], preset, seed, store, out, as_json))

@@ -8,7 +8,8 @@ from deeplinear.cli._interrupt import interrupts_raise
 from deeplinear.cli._shell import Code, UsageError, output_kept_pure, say
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import ensemble, simulate
-from deeplinear.report import plot_trajectory, progress_bar, save_figure
+from deeplinear.plots import plot_trajectory, save_figure
+from deeplinear.report import progress_bar
 
 
 def folder(path: str) -> Path:

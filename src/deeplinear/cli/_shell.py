@@ -27,9 +27,9 @@ class UsageError(Exception):
 
 def numerics() -> None:
     """Switch JAX to 64-bit numbers. Commands that compute call this before anything else."""
-    import jax
+    from deeplinear import use_64_bit
 
-    jax.config.update("jax_enable_x64", True)
+    use_64_bit()
 
 
 def one_line(text: object) -> str:

@@ -1,9 +1,16 @@
 """How parameters move: flows, discrete updates, probes and stopping rules."""
 
 from deeplinear.dynamics._base import AbstractMethod as AbstractMethod, AbstractUpdate as AbstractUpdate
+from deeplinear.dynamics._coupling import (
+    Coupling as Coupling,
+    EntryGram as EntryGram,
+    coupling as coupling,
+    coupling_examples as coupling_examples,
+)
 from deeplinear.dynamics._driver import Progress as Progress
 from deeplinear.dynamics._flow import GradientFlow as GradientFlow, Switching as Switching
 from deeplinear.dynamics._kernel_probes import KernelDistance as KernelDistance, KernelMovement as KernelMovement
+from deeplinear.dynamics._plasticity import Plasticity as Plasticity, plasticity as plasticity
 from deeplinear.dynamics._probes import (
     AbstractProbe as AbstractProbe,
     Conserved as Conserved,

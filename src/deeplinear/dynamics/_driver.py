@@ -241,6 +241,13 @@ class _Recorder:
         self.lengths[ids] += counts
 
 
+def _processors() -> int:
+    """Processors this process may use, which are fewer than the machine has where a worker was given a share."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Driver:
     """All that the chunks of one call share."""
 
@@ -478,7 +485,7 @@ class Driver:
             return
         width = 1 if self.members < 4 else 4 if self.members < 32 else 16
         blocks = [np.arange(i, min(i + width, self.members)) for i in range(0, self.members, width)]
-        workers = min(len(blocks), os.cpu_count() or 1)
+        workers = min(len(blocks), _processors())
         if workers == 1:
             for ids in blocks:
                 self.block(ids, width, y, t, keys, states)

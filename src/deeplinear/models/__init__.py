@@ -27,6 +27,7 @@ from deeplinear.models._data import (
     semantic_hierarchy as semantic_hierarchy,
     whiten as whiten,
 )
+from deeplinear.models._gram import entry_gradient as entry_gradient, entry_gram as entry_gram
 from deeplinear.models._inits import (
     AbstractInit as AbstractInit,
     AlphaM as AlphaM,
@@ -51,4 +52,20 @@ from deeplinear.models._losses import (
     SquaredDistance as SquaredDistance,
 )
 from deeplinear.models._networks import DeepLinear as DeepLinear
+from deeplinear.models._patterns import (
+    Component as Component,
+    Connectivity as Connectivity,
+    Observations as Observations,
+    bipartite_adjacency as bipartite_adjacency,
+    block_mask as block_mask,
+    canonical_pattern as canonical_pattern,
+    column_mask as column_mask,
+    connected_mask as connected_mask,
+    connectivity as connectivity,
+    diagonal_mask as diagonal_mask,
+    disconnected_mask as disconnected_mask,
+    entry_connectivity as entry_connectivity,
+    observed_entries as observed_entries,
+    unique_patterns as unique_patterns,
+)
 from deeplinear.models._problem import Problem as Problem

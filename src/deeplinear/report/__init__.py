@@ -1,5 +1,4 @@
-"""Figures and progress bars made from trajectories and runs."""
+"""Reports of stored results, and progress bars."""
 
-from deeplinear.report._plots import plot_trajectory as plot_trajectory, save_figure as save_figure
-from deeplinear.report._progress import progress_bar as progress_bar
-from deeplinear.report._style import COLOURS as COLOURS, paper_style as paper_style
+from deeplinear.report._html import build_report as build_report
+from deeplinear.report._progress import progress_bar as progress_bar, sweep_bar as sweep_bar

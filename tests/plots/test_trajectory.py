@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import Progress
-from deeplinear.report import COLOURS, plot_trajectory, progress_bar, save_figure
+from deeplinear.plots import COLOURS, plot_trajectory, save_figure
+from deeplinear.report import progress_bar
 
 DIMS = {
     "loss": (),

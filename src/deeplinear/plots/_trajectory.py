@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from deeplinear.core import RESULTS, Trajectory, near_name
-from deeplinear.report._style import COLOURS, PANEL, REST, THIN, need_matplotlib, paper_style
+from deeplinear.plots._style import COLOURS, PANEL, REST, THIN, need_matplotlib, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,254 @@
+"""`dln check`: theorems that can be run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deeplinear.cli._interrupt import interrupts_raise
+from deeplinear.cli._options import SEED, SIMULATE, count, read_value, resolve
+from deeplinear.cli._output import folder
+from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+
+SYMBOLS = {"holds": "✓ holds", "erratum": "✎ erratum", "fails": "✗ FAILS", "unmet": "– not met"}
+"""How a status is shown: a sign and a word."""
+
+
+def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Any]:
+    """The checks that are meant."""
+    from deeplinear.theory import check, checks
+
+    try:
+        if names and (everything or paper):
+            raise UsageError("dln check run takes ids, or --all, or --paper; not ids and one of these.")
+        if names:
+            return [check(name) for name in dict.fromkeys(names)]
+        if everything or paper:
+            return list(checks(paper))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    raise UsageError("which checks? Give ids, --paper P or --all; dln check list shows them.")
+
+
+def list_command(paper: str | None, as_json: bool) -> Code:
+    """What checks there are."""
+    from deeplinear.theory import checks
+
+    try:
+        found = checks(paper)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if as_json:
+        print_json({"ok": True, "command": "check list", "checks": [_described(one) for one in found]})
+    else:
+        rows = [(one.id, one.source, ("✎ " if one.printed else "") + one.statement) for one in found]
+        print_table(rows, header=("id", "source", "statement (✎: the printed form is wrong)"))
+        print_table([("", f"{len(found)} checks; dln check show ID, dln check run ID")])
+    return Code.fine
+
+
+def show_command(name: str, as_json: bool) -> Code:
+    """One check in full."""
+    (one,) = chosen([name], False, None)
+    if as_json:
+        print_json({"ok": True, "command": "check show", "check": _described(one)})
+        return Code.fine
+    rows = [("id", one.id), ("source", one.source), ("statement", one.statement)]
+    rows += [("as printed", one.printed)] if one.printed else []
+    rows += [("hypothesis", f"{h.name} (residual at most {h.tolerance:g})") for h in one.hypotheses]
+    rows += [("claim", f"{name} (at most {tolerance:g})") for name, tolerance in one.tolerances.items()]
+    rows += [("violation", v.name) for v in one.violations]
+    rows += [("own problems", "yes: dln check examine tries it" if one.adopt else "no: it draws its own instances")]
+    print_table(rows)
+    return Code.fine
+
+
+def run_command(
+    names: Sequence[str],
+    everything: bool,
+    paper: str | None,
+    instances: str | None,
+    seed: str | None,
+    store: str,
+    executor: str,
+    workers: str | None,
+    address: str | None,
+    resume: bool,
+    as_json: bool,
+) -> Code:
+    """Run checks on random instances and planted violations; exit 1 if one fails."""
+    from deeplinear.cli._experiment import executor_of
+
+    number = SEED.default if seed is None else read_value(SEED, seed, "--seed")
+    amount = 50 if instances is None else _count(instances, "--instances")
+    kind, helpers = executor_of(executor, workers, address)
+    numerics()
+    selected = chosen(names, everything, paper)
+    place = folder(store)
+    from deeplinear.experiments import CheckTask, Record, Store, Tick, run_checks
+    from deeplinear.report import sweep_bar
+
+    tasks = [CheckTask(one.id, amount, number) for one in selected]
+    done: list[dict[str, Any]] = []
+    errors: list[tuple[str, str]] = []
+    interrupts_raise()
+    interrupted = False
+    with output_kept_pure(), sweep_bar("checks") as bar:
+
+        def tick(text: str) -> None:
+            bar(Tick(len(done) + len(errors), len(tasks), 0.0, float("nan"), text))
+
+        outcomes = run_checks(
+            tasks,
+            Store(place),
+            executor=kind,
+            workers=helpers,
+            address=address,
+            resume=resume,
+            begin=lambda task: tick(task.id),
+        )
+        try:
+            for task, record in outcomes:
+                if isinstance(record, Record):
+                    done.append(dict(record.content))
+                else:
+                    errors.append((task.id, f"{type(record).__name__}: {record}"))
+                tick(task.id)
+        except KeyboardInterrupt:
+            interrupted = True
+    order = {task.id: position for position, task in enumerate(tasks)}
+    done.sort(key=lambda content: order[content["id"]])
+    failing = [content["id"] for content in done if content["status"] == "fails"]
+    code = Code.numerical if errors else Code.check_failed if failing else Code.fine
+    code = Code.interrupted if interrupted else code
+    if as_json:
+        print_json(
+            {
+                "ok": code is Code.fine,
+                "command": "check run",
+                "exit_code": int(code),
+                "store": str(place),
+                "checks": done,
+                "errors": [{"id": name, "error": text} for name, text in errors],
+            }
+        )
+    else:
+        _print_outcomes(done)
+    for name, text in errors:
+        say(f"dln: {name} could not be run: {text}")
+    if interrupted:
+        say(f"dln: interrupted; {len(done)} of {len(tasks)} checks were run and stored.")
+    return code
+
+
+def examine_command(flags: dict[str, Any], config: str | None, as_json: bool) -> Code:
+    """Which theorems apply to a given problem and start, and what they say of it."""
+    settings = resolve(SIMULATE, flags, config)
+    numerics()
+    from deeplinear.cli._build import build
+    from deeplinear.theory import STATUS, checks, examine
+
+    run = build(settings)
+    with output_kept_pure():
+        verdicts = examine(run.problem, run.starts[0], checks())
+    code = Code.check_failed if any(v.status is STATUS.fails for v in verdicts) else Code.fine
+    if as_json:
+        print_json(
+            {
+                "ok": code is Code.fine,
+                "command": "check examine",
+                "exit_code": int(code),
+                "verdicts": [_verdict(verdict) for verdict in verdicts],
+            }
+        )
+        return code
+    applying = [v for v in verdicts if v.status is not STATUS.unmet]
+    rest = [v for v in verdicts if v.status is STATUS.unmet]
+    if applying:
+        print_table(
+            [(SYMBOLS[v.status.name], v.check, v.message, _facts(v.facts)) for v in applying],
+            title="Statements that apply",
+            header=("verdict", "check", "claim", "measured"),
+        )
+    if rest:
+        print_table(
+            [(v.check, v.message) for v in rest],
+            title="Statements that do not apply",
+            header=("check", "hypothesis not met"),
+        )
+    return code
+
+
+def _count(text: str, where: str) -> int:
+    kind = count(at_least=1)
+    try:
+        return kind.read(text)
+    except ValueError:
+        raise UsageError(f"{where} must be {kind.wanted}, but is {text}.") from None
+
+
+def _described(one: Any) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "paper": one.paper,
+        "source": one.source,
+        "statement": one.statement,
+        "printed_statement": one.printed,
+        "hypotheses": [{"name": h.name, "tolerance": h.tolerance} for h in one.hypotheses],
+        "claim": [{"name": name, "tolerance": tolerance} for name, tolerance in one.tolerances.items()],
+        "violations": [v.name for v in one.violations],
+        "takes_own_problems": one.adopt is not None,
+        "version": one.version,
+    }
+
+
+def _print_outcomes(done: list[dict[str, Any]]) -> None:
+    rows = []
+    for content in done:
+        caught = sum(v["caught"] for v in content["violations"])
+        closest = content["message"] if content["status"] != "holds" else _closest(content["claim"])
+        rows.append(
+            (
+                SYMBOLS[content["status"]],
+                content["id"],
+                content["source"],
+                str(content["instances"]),
+                f"{caught}/{len(content['violations'])}",
+                closest,
+                f"{content['seconds']:.1f}",
+            )
+        )
+    if rows:
+        header = ("verdict", "check", "source", "instances", "violations caught", "closest", "s")
+        print_table(rows, header=header)
+        amounts = {status: sum(c["status"] == status for c in done) for status in ("holds", "erratum", "fails")}
+        text = f"{amounts['holds']} hold, {amounts['erratum']} errata shown as such, {amounts['fails']} fail"
+        print_table([("", text)])
+
+
+def _closest(claim: list[dict[str, Any]]) -> str:
+    parts = [f"{r['name']}: {_number(r['residual'])} ≤ {r['tolerance']:.3g}" for r in claim]
+    return "; ".join(parts)
+
+
+def _number(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
+def _facts(facts: Any) -> str:
+    return "; ".join(f"{name} = {float(value):.6g}" for name, value in facts.items())
+
+
+def _verdict(verdict: Any) -> dict[str, Any]:
+    import math
+
+    def reading(r: Any) -> dict[str, Any]:
+        number = r.residual if math.isfinite(r.residual) else str(r.residual)
+        return {"name": r.name, "residual": number, "tolerance": r.tolerance, "holds": r.holds}
+
+    return {
+        "check": verdict.check,
+        "status": verdict.status.name,
+        "message": verdict.message,
+        "hypotheses": [reading(r) for r in verdict.hypotheses],
+        "claim": [reading(r) for r in verdict.claim],
+        "facts": {k: float(v) if math.isfinite(v) else str(v) for k, v in verdict.facts.items()},
+    }

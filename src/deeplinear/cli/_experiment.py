@@ -1,0 +1,374 @@
+"""`dln experiment`: figures and tables that can be made again."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deeplinear.cli._interrupt import interrupts_raise
+from deeplinear.cli._options import SEED, choice, count, read_value
+from deeplinear.cli._output import folder
+from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
+
+VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
+"""How the verdict on a claim is shown: a sign and a word."""
+
+SWEPT = 8
+"""Members of a sweep whose numbers are shown one by one."""
+
+
+def executor_of(executor: str, workers: str | None, address: str | None) -> tuple[str, int | None]:
+    """Name of the executor and number of workers, or a usage error."""
+    kinds = choice("serial", "processes", "dask")
+    kind = "dask" if address is not None and executor == "serial" else executor
+    try:
+        kinds.read(kind)
+    except ValueError:
+        raise UsageError(f"--executor must be {kinds.wanted}, but is {executor}.") from None
+    if address is not None and kind != "dask":
+        raise UsageError(f"--address is for --executor dask, but the executor is {executor}.")
+    if workers is None:
+        return kind, None
+    number = count(at_least=1)
+    try:
+        return kind, number.read(workers)
+    except ValueError:
+        raise UsageError(f"--workers must be {number.wanted}, but is {workers}.") from None
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Ids and settings `key=value` of a command line."""
+    from deeplinear.experiments import split_assignments
+
+    names = [text for text in arguments if "=" not in text]
+    try:
+        return names, split_assignments([text for text in arguments if "=" in text], "dln experiment")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Any]:
+    """The experiments that are meant."""
+    from deeplinear.experiments import experiment, experiments
+
+    try:
+        if names and (everything or paper):
+            raise UsageError("dln experiment takes ids, or --all, or --paper; not ids and one of these.")
+        if names:
+            return [experiment(name) for name in dict.fromkeys(names)]
+        if everything or paper:
+            return list(experiments(paper))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    raise UsageError("which experiments? Give ids, --paper P or --all; dln experiment list shows them.")
+
+
+def list_command(paper: str | None, as_json: bool) -> Code:
+    """What experiments there are."""
+    from deeplinear.experiments import experiments
+
+    try:
+        found = experiments(paper)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if as_json:
+        print_json({"ok": True, "command": "experiment list", "experiments": [one.describe() for one in found]})
+        return Code.fine
+    print_table(
+        [(one.id, one.source, ", ".join(one.presets), one.shows) for one in found],
+        header=("id", "source", "presets", "shows"),
+    )
+    return Code.fine
+
+
+def show_command(name: str, preset: str | None, as_json: bool) -> Code:
+    """One experiment in full."""
+    from deeplinear.experiments import fields, plain
+
+    (one,) = chosen([name], False, None)
+    if preset is not None:
+        _preset(one, preset)
+    if as_json:
+        print_json({"ok": True, "command": "experiment show", "experiment": one.describe()})
+        return Code.fine
+    rows = [("id", one.id), ("source", one.source), ("shows", one.shows)]
+    rows += [("notes", one.notes)] if one.notes else []
+    rows += [("run", f"dln experiment run {one.id} --preset {preset or 'quick'}")]
+    print_table(rows)
+    shown = [preset] if preset else list(one.presets)
+    table = [
+        (key, *(_text(plain(one.presets[p])[key]) for p in shown), getattr(kind, "__name__", str(kind)))
+        for key, kind in fields(one.kind).items()
+    ]
+    print_table(table, title="Settings (key=value changes one)", header=("key", *shown, "type"))
+    return Code.fine
+
+
+def run_command(
+    arguments: Sequence[str],
+    everything: bool,
+    paper: str | None,
+    preset: str,
+    seed: str | None,
+    store: str,
+    executor: str,
+    workers: str | None,
+    address: str | None,
+    again: bool,
+    as_json: bool,
+) -> Code:
+    """Run experiments, one spec each."""
+    numerics()
+    from deeplinear.experiments import override, task_of
+
+    names, settings = split(arguments)
+    selected = chosen(names, everything, paper)
+    if settings and len(selected) > 1:
+        raise UsageError("settings key=value go with one experiment; run them one by one.")
+    tasks = []
+    for one in selected:
+        values = _seeded(one, settings, seed, strict=len(selected) == 1)
+        # An experiment without the preset asked for is run in its largest below it, never in none.
+        spec = _preset(one, preset if preset in one.presets or len(selected) == 1 else "paper")
+        tasks.append(task_of(one.id, _usage(override, spec, values, one.id)))
+    return _run("experiment run", tasks, store, executor, workers, address, again, as_json, strict=True)
+
+
+def sweep_command(
+    arguments: Sequence[str],
+    preset: str,
+    seed: str | None,
+    store: str,
+    executor: str,
+    workers: str | None,
+    address: str | None,
+    again: bool,
+    as_json: bool,
+) -> Code:
+    """Run one experiment for every combination of values."""
+    numerics()
+    from deeplinear.experiments import grid, task_of
+
+    one, settings = _swept(arguments, seed)
+    specs = _usage(grid, _preset(one, preset), settings, one.id)
+    tasks = [task_of(one.id, spec) for spec in specs]
+    return _run("experiment sweep", tasks, store, executor, workers, address, again, as_json, strict=False)
+
+
+def status_command(arguments: Sequence[str], preset: str | None, store: str, as_json: bool) -> Code:
+    """What of the experiments, or of a sweep, is stored."""
+    from deeplinear.experiments import CorruptRecord, Store, experiments, grid, task_of
+
+    names, settings = split(arguments)
+    selected = chosen(names, False, None) if names else list(experiments())
+    if settings and len(selected) > 1:
+        raise UsageError("settings key=value go with one experiment.")
+    place = Store(store)
+    rows: list[dict[str, Any]] = []
+    for one in selected:
+        presets = [preset] if preset else list(one.presets)
+        for name in presets:
+            if preset and name not in one.presets and not names:
+                continue
+            for spec in _usage(grid, _preset(one, name), settings, one.id):
+                task = task_of(one.id, spec)
+                reason, record = "", None
+                try:
+                    record = place.find("experiment", task.id, task.key)
+                    state = "missing" if record is None else "completed"
+                except CorruptRecord as error:
+                    state, reason = "damaged", str(error)
+                if state == "missing" and place.scratch(task.key).exists():
+                    state = "begun"
+                row = {"id": one.id, "preset": name, "key": task.key, "status": state, "reason": reason}
+                if record is not None:
+                    held = [claim.holds for claim in record.claims]
+                    row |= {
+                        "seconds": record.content["timing"]["seconds"],
+                        "claims": {"hold": held.count(True), "fail": held.count(False), "untold": held.count(None)},
+                        "folder": str(record.path),
+                    }
+                rows.append(row)
+    if as_json:
+        print_json({"ok": True, "command": "experiment status", "store": store, "runs": rows})
+        return Code.fine
+    table = []
+    for row in rows:
+        claims = row.get("claims")
+        told = "" if claims is None else f"{claims['hold']} hold, {claims['fail']} fail, {claims['untold']} not told"
+        seconds = f"{row['seconds']:.1f}" if "seconds" in row else ""
+        table.append((row["id"], row["preset"], row["status"], told, seconds, row["reason"] or row["key"]))
+    print_table(table, title=f"Store {store}", header=("id", "preset", "status", "claims", "s", "key"))
+    return Code.fine
+
+
+def collect_command(
+    arguments: Sequence[str], preset: str, seed: str | None, store: str, out: str, as_json: bool
+) -> Code:
+    """The stored members of a sweep as one NetCDF file with a member dimension."""
+    numerics()
+    from deeplinear.experiments import CorruptRecord, Store, collect, grid, task_of
+
+    one, settings = _swept(arguments, seed)
+    specs = _usage(grid, _preset(one, preset), settings, one.id)
+    try:
+        dataset, missing = collect([task_of(one.id, spec) for spec in specs], Store(store), tuple(settings))
+    except (CorruptRecord, ValueError) as error:
+        raise UsageError(str(error)) from None
+    target = Path(out)
+    folder(str(target.parent))
+    dataset.to_netcdf(target, engine="h5netcdf")
+    members = dataset.sizes["member"]
+    if as_json:
+        payload = {"ok": True, "command": "experiment collect", "file": out, "members": members, "missing": missing}
+        print_json(payload)
+    else:
+        print_table([("written", out), ("members", str(members)), ("not stored yet", str(missing))])
+    return Code.fine
+
+
+def _swept(arguments: Sequence[str], seed: str | None) -> tuple[Any, dict[str, str]]:
+    names, settings = split(arguments)
+    if len(names) != 1:
+        raise UsageError(f"a sweep is of one experiment, but {len(names)} ids are given.")
+    (one,) = chosen(names, False, None)
+    return one, _seeded(one, settings, seed, strict=True)
+
+
+def _seeded(one: Any, settings: dict[str, str], seed: str | None, *, strict: bool) -> dict[str, str]:
+    """Settings with the seed of the flag, which only experiments with randomness have."""
+    if seed is None:
+        return settings
+    number = read_value(SEED, seed, "--seed")
+    if not one.has_seed:
+        if strict:
+            raise UsageError(f"--seed: nothing in {one.id} is random, so it takes no seed.")
+        return settings
+    if "seed" in settings:
+        raise UsageError("the seed is given twice, as --seed and as seed=.")
+    return {**settings, "seed": str(number)}
+
+
+def _preset(one: Any, name: str) -> Any:
+    try:
+        return one.preset(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _usage(function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from None
+
+
+def _run(
+    command: str,
+    tasks: Sequence[Any],
+    store: str,
+    executor: str,
+    workers: str | None,
+    address: str | None,
+    again: bool,
+    as_json: bool,
+    *,
+    strict: bool,
+) -> Code:
+    """Run tasks with a bar and say what came of them; claims that fail give exit 1 where `strict`."""
+    from deeplinear.experiments import Member, Store, run
+    from deeplinear.report import sweep_bar
+
+    kind, helpers = executor_of(executor, workers, address)
+    place = folder(store)
+    settled: list[Member] = []
+    interrupted = False
+    interrupts_raise()
+    with output_kept_pure(), sweep_bar(command.split()[-1]) as bar:
+        try:
+            run(
+                tasks,
+                Store(place),
+                executor=kind,
+                workers=helpers,
+                address=address,
+                again=again,
+                progress=bar,
+                report=settled.append,
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+        except (ImportError, ConnectionError) as error:
+            raise UsageError(one_line(error)) from None
+    order = {task: position for position, task in enumerate(t.key for t in tasks)}
+    settled.sort(key=lambda member: order[member.task.key])
+    failed = [member for member in settled if member.status == "failed"]
+    wrong = [claim for member in settled if member.record for claim in member.record.claims if claim.holds is False]
+    code = Code.numerical if failed else Code.check_failed if wrong and strict else Code.fine
+    code = Code.interrupted if interrupted else code
+    if as_json:
+        print_json(
+            {
+                "ok": code is Code.fine,
+                "command": command,
+                "exit_code": int(code),
+                "store": str(place),
+                "asked": len(tasks),
+                "members": [_plain(member) for member in settled],
+            }
+        )
+    else:
+        _print_members(settled, detailed=len(tasks) <= SWEPT or strict)
+    for member in settled:
+        if member.reason:
+            say(f"dln: {member.task.id} {member.task.key}: {member.reason}")
+    if interrupted:
+        say(f"dln: interrupted; {len(settled)} of {len(tasks)} are stored, and the same command goes on from there.")
+    return code
+
+
+def _print_members(settled: Sequence[Any], *, detailed: bool) -> None:
+    for member in settled if detailed else ():
+        if member.record is None:
+            continue
+        record = member.record
+        seconds = f"{record.content['timing']['seconds']:.1f} s" + (" (stored)" if member.status == "stored" else "")
+        print_table(
+            [(VERDICTS[c.holds], c.statement, _number(c.measured), c.expected) for c in record.claims],
+            title=f"{record.id}  {seconds}  {record.path}",
+            header=("verdict", "claim", "measured", "expected"),
+        )
+    amounts = {status: sum(m.status == status for m in settled) for status in ("completed", "stored", "failed")}
+    claims = [claim.holds for member in settled if member.record for claim in member.record.claims]
+    text = (
+        f"{amounts['completed']} run, {amounts['stored']} taken from the store, {amounts['failed']} failed; "
+        f"claims: {claims.count(True)} hold, {claims.count(False)} fail, {claims.count(None)} not told"
+    )
+    print_table([("", text)])
+
+
+def _plain(member: Any) -> dict[str, Any]:
+    record = member.record
+    head = {
+        "id": member.task.id,
+        "key": member.task.key,
+        "status": member.status,
+        "reason": member.reason,
+        "spec": dict(member.task.spec),
+    }
+    if record is None:
+        return head
+    return head | {
+        "folder": str(record.path),
+        "claims": record.content["claims"],
+        "timing": record.content["timing"],
+        "files": sorted(record.content["files"]),
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if math.isfinite(value) else "–"
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

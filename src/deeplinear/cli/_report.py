@@ -1,0 +1,24 @@
+"""`dln report`: one page of everything in a store."""
+
+from pathlib import Path
+
+from deeplinear.cli._output import folder
+from deeplinear.cli._shell import Code, UsageError, print_json, print_table
+
+
+def report_command(store: str, out: str | None, as_json: bool) -> Code:
+    """Build the page and say where it is."""
+    from deeplinear.experiments import Store
+    from deeplinear.report import build_report
+
+    target = Path(store) / "report.html" if out is None else Path(out)
+    folder(str(target.parent))
+    try:
+        page = build_report(Store(store), target)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if as_json:
+        print_json({"ok": True, "command": "report", "file": str(page), "bytes": page.stat().st_size})
+    else:
+        print_table([("written", str(page)), ("open it", page.resolve().as_uri())])
+    return Code.fine

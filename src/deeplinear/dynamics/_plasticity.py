@@ -1,0 +1,715 @@
+"""Loss of plasticity in matrix completion: learn from some entries, see more of them, go on warm or start again cold.
+
+Each phase is a trajectory. With a folder for checkpoints a phase that reached its end is never trained twice: it is
+kept under the hash of everything that determines it, together with a digest of its bytes.
+"""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from deeplinear import __version__
+from deeplinear.core import (
+    RESULTS,
+    Params,
+    Trajectory,
+    check_finite,
+    check_number,
+    check_shape,
+    describe,
+    effective_rank,
+    stable_rank,
+)
+from deeplinear.dynamics._arguments import checked_method
+from deeplinear.dynamics._base import AbstractMethod
+from deeplinear.dynamics._driver import Progress
+from deeplinear.dynamics._flow import GradientFlow
+from deeplinear.dynamics._probes import AbstractProbe, as_probes, loss
+from deeplinear.dynamics._simulate import ensemble, simulate
+from deeplinear.dynamics._stopping import Until, until
+from deeplinear.dynamics._updates import Adagrad, Adam, GradientDescent, Momentum, RMSProp
+from deeplinear.models import AbstractInit, AbstractModel, Completion, Problem
+
+if TYPE_CHECKING:
+    import xarray
+
+PHASES = ("before", "warm", "cold")
+"""Learning the first entries; going on from there with more of them; learning these from a fresh start."""
+
+DETERMINISTIC = (GradientFlow, GradientDescent, Momentum, Adam, RMSProp, Adagrad)
+"""Methods that draw nothing. Members of others run one by one, so that each has its own key whoever runs beside it."""
+
+THRESHOLD = 1e-2
+"""Loss at which a phase counts as learnt, unless the caller says otherwise."""
+
+
+# --- The result -------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plasticity:
+    r"""What `plasticity` found: three trajectories, and the numbers that compare where they ended.
+
+    Every derived number is a mapping from phase (`before`, `warm`, `cold`) to one number, or to one for each member of
+    an ensemble. A phase that did not begin has NaN there and outcome `running`; `reached` says which phases ended as
+    they were asked to. Ranks depend on the loss at which they are read, visibly so for deep networks: `loss` goes with
+    them.
+
+    Attributes:
+        before: Training on the entries seen first.
+        warm: Training on all entries from where `before` ended.
+        cold: Training on all entries from an initialisation.
+        products: Product at the end of each phase, (out, in) or (member, out, in).
+        target: Ground truth, of the same shape.
+        masks: Entries seen in each phase, of the same shape.
+        rule: When a phase ends, in words.
+    """
+
+    before: Trajectory
+    warm: Trajectory
+    cold: Trajectory
+    products: Mapping[str, np.ndarray]
+    target: np.ndarray
+    masks: Mapping[str, np.ndarray]
+    rule: str
+
+    @property
+    def phases(self) -> dict[str, Trajectory]:
+        """The three trajectories by name."""
+        return {"before": self.before, "warm": self.warm, "cold": self.cold}
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether there is a member axis."""
+        return self.before.is_ensemble
+
+    @property
+    def outcomes(self) -> dict[str, np.ndarray]:
+        """Code of how each phase ended, a member of `RESULTS`; `running` where it did not begin."""
+        return {name: run.results for name, run in self.phases.items()}
+
+    @property
+    def reached(self) -> dict[str, np.ndarray]:
+        """Whether each phase ended by its rule: at the threshold, or at the horizon."""
+        return {name: np.asarray(_reached(run)) for name, run in self.phases.items()}
+
+    @property
+    def loaded(self) -> dict[str, tuple[int, ...]]:
+        """Members of each phase that came from a checkpoint and were not trained now."""
+        return {name: tuple(run.info["loaded"]) for name, run in self.phases.items()}
+
+    @property
+    def loss(self) -> dict[str, np.ndarray]:
+        """Loss on the entries seen in the phase."""
+        return {n: np.asarray(0.5 * np.sum(self.masks[n] * self._misses(n) ** 2, axis=(-2, -1))) for n in PHASES}
+
+    @property
+    def effective_rank(self) -> dict[str, np.ndarray]:
+        """Effective rank of the product; NaN for a zero product."""
+        return {name: _soft(effective_rank, self.products[name]) for name in PHASES}
+
+    @property
+    def stable_rank(self) -> dict[str, np.ndarray]:
+        """Stable rank of the product; NaN for a zero product."""
+        return {name: _soft(stable_rank, self.products[name]) for name in PHASES}
+
+    @property
+    def reconstruction_error(self) -> dict[str, np.ndarray]:
+        r"""Relative distance $\|W - W^\star\|_F / \|W^\star\|_F$ over all entries."""
+        size = np.linalg.norm(self.target, axis=(-2, -1))
+        return {name: np.asarray(np.linalg.norm(self._misses(name), axis=(-2, -1)) / size) for name in PHASES}
+
+    @property
+    def held_out_error(self) -> dict[str, np.ndarray]:
+        """Root mean square error over the entries not seen in the phase; NaN where all are seen."""
+        errors = {}
+        for name in PHASES:
+            hidden = ~self.masks[name]
+            count = np.sum(hidden, axis=(-2, -1))
+            total = np.sum(hidden * self._misses(name) ** 2, axis=(-2, -1))
+            errors[name] = np.where(count > 0, np.sqrt(total / np.maximum(count, 1)), np.nan)
+        return errors
+
+    @property
+    def steps(self) -> dict[str, np.ndarray]:
+        """Accepted steps."""
+        return {name: np.asarray(run.stats["accepted_steps"]) for name, run in self.phases.items()}
+
+    @property
+    def gradients(self) -> dict[str, np.ndarray]:
+        """Gradient evaluations: those of a flow, one for each step of an update; NaN where a method does not count."""
+        return {name: _gradients(run) for name, run in self.phases.items()}
+
+    @property
+    def seconds(self) -> dict[str, np.ndarray]:
+        """Wall-clock time, compilation included, of the training; in an ensemble a member's share, by steps."""
+        return {name: np.asarray(run.stats["seconds"]) for name, run in self.phases.items()}
+
+    @property
+    def times(self) -> dict[str, np.ndarray]:
+        """Time at which each phase ended: of the flow, or steps of an update."""
+        return {name: run.final_time for name, run in self.phases.items()}
+
+    @property
+    def gap(self) -> np.ndarray:
+        """Effective rank after the warm start minus that after the cold one: above zero where plasticity was lost."""
+        ranks = self.effective_rank
+        return np.asarray(ranks["warm"] - ranks["cold"])
+
+    def _misses(self, name: str) -> np.ndarray:
+        return self.products[name] - self.target
+
+    def __repr__(self) -> str:
+        count = f"{self.before.members} members" if self.is_ensemble else "1 run"
+        return f"Plasticity({count}, {self.rule}, gap {_text(self.gap)})"
+
+    def summary(self) -> str:
+        """A table of the three phases as text: medians and ranges for an ensemble."""
+        names = ("loss", "effective_rank", "stable_rank", "reconstruction_error", "held_out_error")
+        names += ("times", "steps", "gradients", "seconds")
+        rows = [("", *PHASES), ("outcome", *(self._outcome(name) for name in PHASES))]
+        for name in names:
+            values = getattr(self, name)
+            rows.append((name.replace("_", " "), *(_text(values[phase]) for phase in PHASES)))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        info = self.before.info
+        head = [f"{info['problem']}", f"{info['method']}, {self.rule}"]
+        return "\n".join([*head, *lines, f"gap of effective rank, warm - cold: {_text(self.gap)}"])
+
+    def _outcome(self, name: str) -> str:
+        codes = np.atleast_1d(self.phases[name].results)
+        words = ["not begun" if code == RESULTS.running else RESULTS(int(code)).name for code in codes]
+        if not self.is_ensemble:
+            return words[0]
+        return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The numbers as labelled arrays with the dimension `phase`, and `member` for an ensemble."""
+        import xarray
+
+        names = ("loss", "effective_rank", "stable_rank", "reconstruction_error", "held_out_error", "times", "steps")
+        front = ("phase", "member") if self.is_ensemble else ("phase",)
+        numbers = {name: getattr(self, name) for name in (*names, "gradients", "seconds", "reached", "outcomes")}
+        variables: dict[str, Any] = {n: (front, np.stack([v[p] for p in PHASES])) for n, v in numbers.items()}
+        variables["outcome"] = (front, np.array([RESULTS(int(c)).name for c in variables["outcomes"][1].ravel()]))
+        variables["outcome"] = (front, variables["outcome"][1].reshape(variables["outcomes"][1].shape))
+        del variables["outcomes"]
+        matrix = (*front, "row", "column")
+        variables["product"] = (matrix, np.stack([self.products[name] for name in PHASES]))
+        variables["mask"] = (matrix, np.stack([self.masks[name] for name in PHASES]))
+        variables["target"] = (matrix[1:], self.target)
+        variables["gap"] = (front[1:], self.gap)
+        coordinates: dict[str, Any] = {"phase": list(PHASES)}
+        if self.is_ensemble:
+            coordinates["member"] = np.arange(self.before.members)
+        info = self.before.info
+        attributes = {"rule": self.rule, **{name: info[name] for name in ("problem", "method", "version")}}
+        return xarray.Dataset(variables, coordinates, attributes)
+
+
+def _soft(rank: Callable[[np.ndarray], Array], products: np.ndarray) -> np.ndarray:
+    """A soft rank where there is one: of finite products that are not zero."""
+    good = np.all(np.isfinite(products), axis=(-2, -1)) & np.any(products != 0, axis=(-2, -1))
+    safe = np.where(good[..., None, None], products, 1.0)
+    return np.where(good, np.asarray(rank(safe)), np.nan)
+
+
+def _reached(run: Trajectory) -> Any:
+    """Whether a phase, or each member of it, ended by its rule. A saddle is a rest, but no small loss."""
+    if run.rules:
+        return run.results == RESULTS.stopped
+    return (run.results == RESULTS.completed) | (run.results == RESULTS.steady)
+
+
+def _gradients(run: Trajectory) -> np.ndarray:
+    counted = run.stats.get("gradient_evaluations")
+    if counted is None and run.info["clock"] == "steps":
+        counted = run.stats["accepted_steps"]
+    return np.full(run.results.shape, np.nan) if counted is None else np.asarray(counted)
+
+
+def _text(values: np.ndarray) -> str:
+    finite = values[np.isfinite(values)] if values.ndim else values
+    if values.ndim == 0 or finite.size == 0:
+        return f"{float(values):.5g}" if values.ndim == 0 else "none"
+    return f"{np.median(finite):.4g} ({finite.min():.4g} to {finite.max():.4g})"
+
+
+# --- The protocol -----------------------------------------------------------------------------------------------------
+
+
+def plasticity(
+    model: AbstractModel,
+    target: object,
+    before: object,
+    after: object,
+    init: AbstractInit | Sequence[AbstractInit],
+    *,
+    key: Key[Array, "..."],
+    cold_key: Key[Array, "..."] | None = None,
+    method: AbstractMethod | Sequence[AbstractMethod] | None = None,
+    threshold: float | None = None,
+    horizon: float | None = None,
+    every: int | None = None,
+    probes: Callable[..., Any] | Iterable[Callable[..., Any]] = (loss,),
+    checkpoints: str | os.PathLike[str] | None = None,
+    max_steps: int = 10_000_000,
+    wall_limit: float | None = None,
+    progress: Callable[[str, Progress], None] | None = None,
+) -> Plasticity:
+    r"""Learn from the entries `before`, then see `after`: go on from there (warm) and start anew (cold).
+
+    The loss is $\tfrac12\sum_{(i,j)\in\Omega}(w_{ij} - w^\star_{ij})^2$ with $\Omega$ the entries seen. A network that
+    has settled on a solution of high rank keeps it when more entries are revealed, although a fresh one would find a
+    lower rank: plasticity is lost, and `gap`, the difference of the effective ranks, is above zero.
+
+    By default a phase ends when its loss is at most 0.01. With `horizon` it ends after a fixed time or number of steps
+    instead; deep networks, which learn late, have then often not learnt at all, and trends with depth turn around.
+
+    Members whose first phase does not reach its end (a limit, an interruption, a saddle, divergence) begin neither the
+    warm nor the cold phase: a comparison from there would be one of unfinished runs. Nothing is raised, because the
+    other members of an ensemble, and the trajectory so far, are worth having: `reached` and `outcomes` say it, the
+    numbers of phases that did not begin are NaN, and with `checkpoints` a second call with a higher limit trains only
+    what is missing. The warm phase begins with a fresh state of the method (step size, moments).
+
+    Args:
+        model: The network.
+        target: Ground truth, (out, in), finite and not zero; or one for each member, (member, out, in).
+        before: True where an entry is seen first, of the same shape; one mask for all members or one for each.
+        after: True where an entry is seen later; everything in `before` must be seen here too.
+        init: Initialisation, or one for each member.
+        key: Randomness: one key, split where there are several members, or one for each.
+        cold_key: Randomness of the cold start; by default `key`, so that warm and cold differ in their history only.
+        method: `GradientFlow()` by default, or any other, or one for each member. Descent is stable for learning rates
+            below $2/\lambda_{\max}$; $0.3/(L\,\|W^\star\|_2^{2-2/L})$ is a safe one.
+        threshold: Loss at which a phase ends; 0.01 if there is no `horizon`.
+        horizon: Fixed time (of a flow) or number of steps (of an update) of a phase, in place of a threshold.
+        every: As for `simulate`.
+        probes: As for `simulate`; the numbers of the result need none.
+        checkpoints: Folder in which phases that reached their end are kept, one file for each member, and looked for.
+        max_steps: Limit on steps of each phase.
+        wall_limit: Limit on seconds for all phases together.
+        progress: Called now and then with the name of the phase and a `Progress`.
+
+    Returns:
+        The three phases and what compares them.
+
+    Example:
+        >>> target = jnp.array([[1.0, 0.5], [2.0, 1.0]])
+        >>> seen, more = jnp.eye(2), jnp.array([[1, 1], [0, 1]])
+        >>> found = plasticity(
+        ...     DeepLinear((2, 2, 2)), target, seen, more, ScaledIdentity(1e-3), key=jax.random.key(0), threshold=1e-12
+        ... )
+        >>> round(float(found.effective_rank["warm"]), 3), round(float(found.effective_rank["cold"]), 3)
+        (1.943, 1.173)
+    """
+    if not isinstance(model, AbstractModel):
+        raise TypeError(f"plasticity: model must be a model such as DeepLinear, but is {model!r}.")
+    rule, phase_rules = _checked_rule(threshold, horizon)
+    if wall_limit is not None:
+        check_number("plasticity", "wall_limit", wall_limit, above=0)
+    deadline = None if wall_limit is None else time.monotonic() + wall_limit
+    truths, seen, more = _checked_data(model, target, before, after)
+    inits = _several("init", init, AbstractInit)
+    methods = _several("method", GradientFlow() if method is None else method, AbstractMethod)
+    for position, item in enumerate(methods):
+        checked_method("plasticity", f"method[{position}]" if len(methods) > 1 else "method", item)
+    keys = _checked_keys("key", key)
+    fresh = keys if cold_key is None else _checked_keys("cold_key", cold_key)
+    sizes = {"target": truths, "before": seen, "after": more, "key": keys, "cold_key": fresh}
+    counts = {name: len(array) for name, array in sizes.items() if array.ndim == (1 if "key" in name else 3)}
+    counts |= {n: len(v) for n, v, given in (("init", inits, init), ("method", methods, method)) if _is_list(given)}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"plasticity: there must be one entry for each member, but there are {counts}.")
+    members = next(iter(counts.values()), None)
+    size = 1 if members is None else members
+    truths, seen, more = (np.broadcast_to(a, (size, *model.product_shape)) for a in (truths, seen, more))
+    inits, methods = (list(items) * size if len(items) == 1 else list(items) for items in (inits, methods))
+    keys, fresh = (_spread_keys(k, members) for k in (keys, fresh))
+
+    folder = None if checkpoints is None else Path(checkpoints)
+    runner = _Runner(
+        members is not None,
+        methods,
+        as_probes(probes),
+        phase_rules,
+        horizon,
+        every,
+        folder,
+        max_steps,
+        deadline,
+        progress,
+    )
+    problems = {
+        name: [Problem(model, Completion(t, m)) for t, m in zip(truths, masks, strict=True)]
+        for name, masks in (("before", seen), ("warm", more), ("cold", more))
+    }
+    first = runner.run("before", problems["before"], [i(model, k) for i, k in zip(inits, keys, strict=True)], keys)
+    # A phase that did not begin takes its form from the first one.
+    starts = {
+        "warm": lambda i: tuple(jnp.asarray(layer) for layer in first[i].params),
+        "cold": lambda i: inits[i](model, fresh[i]),
+    }
+    found = {"before": first}
+    interrupted = _interrupted(first)
+    for name, start in starts.items():
+        go = [bool(_reached(run)) and not interrupted for run in first]
+        params = [start(i) if go[i] else None for i in range(size)]
+        runs = runner.run(name, problems[name], params, fresh if name == "cold" else keys, first)
+        interrupted = interrupted or _interrupted(runs)
+        found[name] = runs
+    products = {
+        name: np.stack([np.asarray(model.forward(tuple(map(jnp.asarray, run.params)))[0]) for run in runs])
+        for name, runs in found.items()
+    }
+
+    def pack(arrays: np.ndarray) -> np.ndarray:
+        return np.array(arrays if members is not None else arrays[0])
+
+    return Plasticity(
+        **{name: _stack(runs) if members is not None else runs[0] for name, runs in found.items()},
+        products={name: pack(array) for name, array in products.items()},
+        target=pack(truths),
+        masks={"before": pack(seen), "warm": pack(more), "cold": pack(more)},
+        rule=rule,
+    )
+
+
+class _Runner:
+    """What the phases of one call share: how they are run, kept and found again."""
+
+    def __init__(
+        self,
+        many: bool,
+        methods: list[AbstractMethod],
+        probes: tuple[AbstractProbe, ...],
+        rules: tuple[Until, ...],
+        horizon: float | None,
+        every: int | None,
+        folder: Path | None,
+        max_steps: int,
+        deadline: float | None,
+        progress: Callable[[str, Progress], None] | None,
+    ) -> None:
+        self.many, self.methods, self.probes, self.rules = many, methods, probes, rules
+        self.horizon, self.every, self.folder = horizon, every, folder
+        self.max_steps, self.deadline, self.progress = max_steps, deadline, progress
+
+    def run(
+        self,
+        phase: str,
+        problems: list[Problem],
+        params: Sequence[Params | None],
+        keys: Key[Array, " members"],
+        shape: Sequence[Trajectory] | None = None,
+    ) -> list[Trajectory]:
+        """One phase of all members: what is kept is loaded, what may begin is trained, the rest stays empty."""
+        noise = [jax.random.fold_in(key, PHASES.index(phase)) for key in keys]
+        found: dict[int, Trajectory] = {}
+        contents: dict[int, str] = {}
+        for i, start in enumerate(params):
+            if start is None or self.folder is None:
+                continue
+            contents[i] = self.content(problems[i], start, self.methods[i], noise[i])
+            loaded = _load(self.folder, contents[i])
+            if loaded is not None:
+                found[i] = dataclasses.replace(loaded, info={**loaded.info, "loaded": [i], "phase": phase})
+        missing = [i for i, start in enumerate(params) if start is not None and i not in found]
+        for i, run in self.trained(phase, problems, params, noise, missing):
+            info = {"problem": describe(problems[i]), "method": describe(self.methods[i]), "version": __version__}
+            run = dataclasses.replace(run, info={**run.info, **info, "phase": phase, "loaded": []})
+            found[i] = run
+            if self.folder is not None and bool(_reached(run)):
+                _save(self.folder, contents[i], run)
+        like = [next(iter(found.values()))] * len(params) if shape is None else shape
+        return [found[i] if i in found else _empty(like[i], phase) for i in range(len(params))]
+
+    def trained(
+        self,
+        phase: str,
+        problems: list[Problem],
+        params: Sequence[Params | None],
+        noise: list[Key[Array, ""]],
+        members: list[int],
+    ) -> list[tuple[int, Trajectory]]:
+        """Runs of the given members, together where nothing random keeps them apart; none where no time is left."""
+        if not members:
+            return []
+        progress = self.progress
+        together = self.many and all(isinstance(self.methods[i], DETERMINISTIC) for i in members)
+        runs: list[tuple[int, Trajectory]] = []
+        for group in [members] if together else [[i] for i in members]:
+            left = None if self.deadline is None else self.deadline - time.monotonic()
+            if left is not None and left <= 0 and phase != "before":
+                break
+            settings: dict[str, Any] = {
+                "horizon": self.horizon,
+                "every": self.every,
+                "probes": self.probes,
+                "until": self.rules,
+                "max_steps": self.max_steps,
+                "wall_limit": None if left is None else max(left, 1e-9),
+                "progress": None if progress is None else lambda state: progress(phase, state),
+            }
+            starts = [start for i in group if (start := params[i]) is not None]
+            if together:
+                methods = [self.methods[i] for i in group]
+                shared = methods[0] if all(m is methods[0] for m in methods) else methods
+                many = ensemble([problems[i] for i in group], starts, shared, **settings)
+                runs += list(zip(group, _shares(many), strict=True))
+            else:
+                run = simulate(problems[group[0]], starts[0], self.methods[group[0]], key=noise[group[0]], **settings)
+                runs.append((group[0], run))
+            if _interrupted([run for _, run in runs]):
+                break
+        return runs
+
+    def content(self, problem: Problem, params: Params, method: AbstractMethod, noise: Key[Array, ""]) -> str:
+        """Hash of everything that determines a phase of one member, whatever it is called and whoever runs beside."""
+        random = None if isinstance(method, DETERMINISTIC) else np.asarray(jax.random.key_data(noise))
+        parts = {
+            "problem": problem,
+            "params": params,
+            "method": method,
+            "random": random,
+            "rules": self.rules,
+            "horizon": None if self.horizon is None else float(self.horizon),
+            "every": self.every,
+            "probes": self.probes,
+            "version": __version__,
+        }
+        plain = json.dumps({name: _plain(part) for name, part in parts.items()}, sort_keys=True)
+        return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _interrupted(runs: Iterable[Trajectory]) -> bool:
+    return any(run.results == RESULTS.interrupted for run in runs)
+
+
+# --- Arguments --------------------------------------------------------------------------------------------------------
+
+
+def _checked_rule(threshold: float | None, horizon: float | None) -> tuple[str, tuple[Until, ...]]:
+    """When a phase ends, in words and as rules."""
+    if threshold is not None and horizon is not None:
+        raise ValueError(
+            "plasticity: give a threshold or a horizon, not both; to bound a run to a threshold use max_steps."
+        )
+    if horizon is not None:
+        check_number("plasticity", "horizon", horizon, above=0)
+        return f"fixed horizon {float(horizon):g}", ()
+    value = THRESHOLD if threshold is None else threshold
+    check_number("plasticity", "threshold", value, above=0)
+    rule = until(loss, below=value)
+    return rule.name, (rule,)
+
+
+def _checked_data(
+    model: AbstractModel, target: object, before: object, after: object
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ground truth and masks as arrays with two dimensions, or three with members."""
+    truths = _stacked("target", target, model).astype(float)
+    check_finite("plasticity", "target", truths)
+    if not np.all(np.any(truths != 0, axis=(-2, -1))):
+        raise ValueError("plasticity: target must not be zero, as errors are relative to it.")
+    masks = []
+    for name, value in (("before", before), ("after", after)):
+        mask = _stacked(name, value, model)
+        if not np.all(np.isin(mask, (0, 1))):
+            raise ValueError(f"plasticity: {name} must hold only 0 and 1 (or False and True).")
+        if not np.all(np.any(mask, axis=(-2, -1))):
+            raise ValueError(f"plasticity: {name} must mark at least one entry as seen, but marks none.")
+        masks.append(mask.astype(bool))
+    seen, more = masks
+    if seen.ndim == more.ndim == 2 or len({len(m) for m in masks if m.ndim == 3}) == 1:
+        lost = np.argwhere(seen & ~more)
+        if len(lost):
+            where = f" of member {lost[0][0]}" if lost.shape[1] == 3 else ""
+            entry = tuple(int(i) for i in lost[0][-2:])
+            raise ValueError(
+                f"plasticity: after must see everything that before does, but leaves out {len(lost)} entries, the "
+                f"first at {entry}{where}; make it with np.logical_or(before, new)."
+            )
+    return truths, seen, more
+
+
+def _stacked(name: str, value: object, model: AbstractModel) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"plasticity: {name} must be a matrix of real numbers, or one for each member, but is {value!r}."
+        )
+    free = (None,) if array.ndim == 3 else ()
+    check_shape("plasticity", name, array, (*free, *model.product_shape))
+    if len(array) == 0:
+        raise ValueError(f"plasticity: {name} must have at least one member, but has none.")
+    return array
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _several(name: str, value: Any, kind: type) -> list[Any]:
+    items = list(value) if _is_list(value) else [value]
+    for item in items:
+        if not isinstance(item, kind):
+            raise TypeError(f"plasticity: {name} must be an {kind.__name__}, or a list of them, but is {value!r}.")
+    if not items:
+        raise ValueError(f"plasticity: {name} must not be an empty list.")
+    return items
+
+
+def _checked_keys(name: str, key: Any) -> Key[Array, "..."]:
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed or key.ndim > 1 or key.shape == (0,):
+        raise TypeError(
+            f"plasticity: {name} must be a key such as jax.random.key(0), or one for each member, but is {key!r}."
+        )
+    return key
+
+
+def _spread_keys(key: Key[Array, "..."], members: int | None) -> Key[Array, " members"]:
+    if key.ndim == 1:
+        return key
+    return key[None] if members is None else jax.random.split(key, members)
+
+
+# --- Trajectories of members ------------------------------------------------------------------------------------------
+
+
+def _shares(many: Trajectory) -> list[Trajectory]:
+    """Members of an ensemble, each with its share of the seconds: those of its steps."""
+    runs = []
+    for index in range(many.members):
+        run = many.member(index)
+        seconds = float(run.stats["seconds_per_step"]) * int(run.stats["accepted_steps"])
+        runs.append(dataclasses.replace(run, stats={**run.stats, "seconds": seconds}))
+    return runs
+
+
+def _empty(like: Trajectory, phase: str) -> Trajectory:
+    """A phase that did not begin, in the form of another one: one record of NaN, outcome `running`."""
+    return dataclasses.replace(
+        like,
+        times=np.full(1, np.nan),
+        values={name: np.full((1, *value.shape[1:]), np.nan) for name, value in like.values.items()},
+        params=tuple(np.full_like(layer, np.nan) for layer in like.params),
+        results=np.asarray(int(RESULTS.running)),
+        fired=np.zeros_like(like.fired),
+        lengths=np.asarray(1),
+        stats={name: type(value)(0) for name, value in like.stats.items()},
+        info={**like.info, "phase": phase, "loaded": []},
+        state=tuple(np.zeros_like(leaf) for leaf in like.state),
+    )
+
+
+def _stack(runs: Sequence[Trajectory]) -> Trajectory:
+    """Single runs as one ensemble, padded with NaN after the end of each."""
+    first = runs[0]
+    length = max(len(run.times) for run in runs)
+
+    def padded(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        whole = np.full((len(arrays), length, *arrays[0].shape[1:]), np.nan)
+        for row, array in zip(whole, arrays, strict=True):
+            row[: len(array)] = array
+        return whole
+
+    together = {name: " | ".join(dict.fromkeys(run.info[name] for run in runs)) for name in ("problem", "method")}
+    return Trajectory(
+        times=padded([run.times for run in runs]),
+        values={name: padded([run.values[name] for run in runs]) for name in first.values},
+        dims=first.dims,
+        params=tuple(np.stack(layers) for layers in zip(*(run.params for run in runs), strict=True)),
+        results=np.stack([run.results for run in runs]),
+        fired=np.stack([run.fired for run in runs]),
+        rules=first.rules,
+        lengths=np.stack([run.lengths for run in runs]),
+        stats={name: np.array([run.stats[name] for run in runs]) for name in first.stats},
+        info={**first.info, **together, "loaded": [i for run in runs for i in run.info["loaded"]]},
+        state=tuple(np.stack(leaves) for leaves in zip(*(run.state for run in runs), strict=True)),
+    )
+
+
+# --- Checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def _plain(item: Any) -> Any:
+    """Anything that determines a run as JSON: classes and fields by name, arrays by the hash of their bytes."""
+    if item is None or isinstance(item, bool | int | str):
+        return item
+    if isinstance(item, float):
+        return item.hex()
+    if isinstance(item, jax.Array | np.ndarray | np.generic):
+        array = np.ascontiguousarray(item)
+        return ["array", str(array.dtype), list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
+    if isinstance(item, list | tuple):
+        return [type(item).__name__, *(_plain(part) for part in item)]
+    if isinstance(item, Mapping):
+        return [type(item).__name__, *([_plain(name), _plain(part)] for name, part in item.items())]
+    if isinstance(item, type):
+        return [item.__module__, item.__qualname__]
+    if dataclasses.is_dataclass(item):
+        fields = {field.name: _plain(getattr(item, field.name)) for field in dataclasses.fields(item)}
+        return [_plain(type(item)), fields]
+    function = inspect.unwrap(item) if callable(item) else item
+    if inspect.isfunction(function):
+        cells = [_plain(cell.cell_contents) for cell in function.__closure__ or ()]
+        return [
+            function.__module__,
+            function.__qualname__,
+            _code(function.__code__),
+            cells,
+            _plain(function.__defaults__),
+        ]
+    raise TypeError(
+        f"plasticity: with checkpoints everything that determines a run must have a content, but {item!r} has none "
+        "that can be told; leave out checkpoints."
+    )
+
+
+def _code(code: CodeType) -> list[Any]:
+    """What a function does, without where it stands."""
+    constants = [_code(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts]
+    return [code.co_code.hex(), list(code.co_names), constants]
+
+
+def _save(folder: Path, content: str, run: Trajectory) -> None:
+    """Keep a phase; the digest comes last, so that it stands for a file that is whole."""
+    file = run.save(folder / content)
+    part = folder / f"{content}.sha256.part"
+    part.write_text(hashlib.sha256(file.read_bytes()).hexdigest() + "\n")
+    os.replace(part, folder / f"{content}.sha256")
+
+
+def _load(folder: Path, content: str) -> Trajectory | None:
+    """A phase that was kept, or `None`; a file that is not what was written is reported and left aside."""
+    file, digest = folder / f"{content}.nc", folder / f"{content}.sha256"
+    if not file.exists():
+        return None
+    try:
+        if hashlib.sha256(file.read_bytes()).hexdigest() != digest.read_text().strip():
+            raise ValueError("its bytes are not those that were written")
+        run = Trajectory.load(file)
+        if not bool(_reached(run)):
+            raise ValueError("the run in it did not reach its end")
+        return run
+    except (OSError, ValueError, KeyError) as error:
+        warnings.warn(
+            f"plasticity: the checkpoint {file} cannot be used ({error}); its phase is trained again.", stacklevel=2
+        )
+        return None

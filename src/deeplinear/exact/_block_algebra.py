@@ -1,0 +1,199 @@
+r"""Matrices that see only whether two indices are equal, in one block, or in different blocks.
+
+With $n$ blocks of size $s$ and $d = ns$, they are $M(a,b,c) = I_n \otimes ((a-b) I_s + b J_s) + (J_n - I_n) \otimes c
+J_s$: $a$ on the diagonal, $b$ elsewhere in the diagonal blocks, $c$ outside them. They are symmetric, they commute, and
+sums, multiples and products are again of this form.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from deeplinear.core import check_count, check_x64, is_concrete
+
+
+def checked(
+    where: str,
+    name: str,
+    value: ArrayLike,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    finite: bool = True,
+) -> Float[Array, "*batch"]:
+    """Numbers as a 64-bit array; a visible number outside its domain is refused, with its index."""
+    if is_concrete(value):
+        seen = np.asarray(value)
+        if seen.dtype.kind not in "iuf":
+            raise TypeError(f"{where}: {name} must hold real numbers, but is {value!r}.")
+        conditions = [
+            (np.isnan(seen), "a number"),
+            (~(seen > above) if above is not None else None, f"greater than {above:g}" if above is not None else ""),
+            (
+                ~(seen >= at_least) if at_least is not None else None,
+                f"at least {at_least:g}" if at_least else "at least 0",
+            ),
+            (np.isinf(seen) if finite else None, "finite"),
+        ]
+        for bad, wanted in conditions:
+            if bad is not None and np.any(bad):
+                index = tuple(int(i) for i in np.argwhere(bad)[0])
+                entry = f"entry {index} is" if seen.ndim else "is"
+                raise ValueError(f"{where}: {name} must be {wanted}, but {entry} {seen[index]:g}.")
+    return jnp.asarray(value, dtype=float)
+
+
+def check_blocks(where: str, blocks: int, size: int) -> None:
+    """Refuse fewer than two blocks, or blocks of no size."""
+    check_count(where, "blocks", blocks, at_least=2)
+    check_count(where, "size", size, at_least=1)
+
+
+class BlockMatrix(eqx.Module):
+    r"""The matrix $M(a, b, c)$ of $n$ blocks of size $s$, or a batch of them.
+
+    Eigenvalues: $\lambda_1 = a + (s-1)b + s(n-1)c$ on the vector of ones, $\lambda_2 = a + (s-1)b - sc$ on vectors that
+    are constant in each block and sum to zero ($n-1$ of them), $\lambda_3 = a - b$ on vectors that sum to zero in each
+    block ($n(s-1)$ of them; none if $s = 1$, where $b$ has no entry in the matrix).
+
+    Args:
+        a: Diagonal entries.
+        b: Other entries of the diagonal blocks.
+        c: Entries outside the diagonal blocks; `a`, `b` and `c` are broadcast against each other.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+
+    Example:
+        >>> square = BlockMatrix(2.0, 1.0, 0.5, blocks=2, size=2) @ BlockMatrix(2.0, 1.0, 0.5, blocks=2, size=2)
+        >>> square.dense()[0]
+        Array([5.5, 4.5, 3. , 3. ], dtype=float64)
+    """
+
+    a: Float[Array, "*batch"]
+    b: Float[Array, "*batch"]
+    c: Float[Array, "*batch"]
+    blocks: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+
+    def __init__(self, a: ArrayLike, b: ArrayLike, c: ArrayLike, *, blocks: int, size: int = 1) -> None:
+        check_x64("BlockMatrix")
+        check_blocks("BlockMatrix", blocks, size)
+        entries = (checked("BlockMatrix", name, value) for name, value in (("a", a), ("b", b), ("c", c)))
+        self.a, self.b, self.c = jnp.broadcast_arrays(*entries)
+        self.blocks = int(blocks)
+        self.size = int(size)
+
+    @staticmethod
+    def from_eigenvalues(
+        lambda1: ArrayLike, lambda2: ArrayLike, lambda3: ArrayLike, *, blocks: int, size: int = 1
+    ) -> "BlockMatrix":
+        """The matrix with given eigenvalues; for blocks of size 1 the third has no meaning.
+
+        Example:
+            >>> float(BlockMatrix.from_eigenvalues(4.0, 1.0, 0.0, blocks=3).c)
+            1.0
+        """
+        check_x64("BlockMatrix.from_eigenvalues")
+        check_blocks("BlockMatrix.from_eigenvalues", blocks, size)
+        first, second, third = (
+            checked("BlockMatrix.from_eigenvalues", name, value)
+            for name, value in (("lambda1", lambda1), ("lambda2", lambda2), ("lambda3", lambda3))
+        )
+        width = blocks * size
+        shared = first + (blocks - 1) * second
+        # One eigenvalue in place of a difference: without the third, nothing cancels.
+        a = (shared + blocks * (size - 1) * third) / width
+        b = (shared - blocks * third) / width if size > 1 else jnp.zeros_like(a)
+        return BlockMatrix(a, b, (first - second) / width, blocks=blocks, size=size)
+
+    @staticmethod
+    def alpha_m(alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1) -> "BlockMatrix":
+        r"""The layer with $\alpha$ on the diagonal and $\alpha/m$ off it, $m \in [1, \infty]$; see `AlphaM`."""
+        check_x64("BlockMatrix.alpha_m")
+        scale = checked("BlockMatrix.alpha_m", "alpha", alpha, above=0)
+        off = scale / checked("BlockMatrix.alpha_m", "m", m, at_least=1, finite=False)
+        return BlockMatrix(scale, off, off, blocks=blocks, size=size)
+
+    @property
+    def eigenvalues(self) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"], Float[Array, "*batch"]]:
+        r"""$\lambda_1, \lambda_2, \lambda_3$."""
+        inside = self.a + (self.size - 1) * self.b
+        return inside + self.size * (self.blocks - 1) * self.c, inside - self.size * self.c, self.a - self.b
+
+    @property
+    def multiplicities(self) -> tuple[int, int, int]:
+        """How often each eigenvalue occurs."""
+        return 1, self.blocks - 1, self.blocks * (self.size - 1)
+
+    def dense(self) -> Float[Array, "*batch width width"]:
+        """The matrix written out."""
+        member = np.arange(self.blocks * self.size)
+        same = member[:, None] == member
+        together = member[:, None] // self.size == member // self.size
+        a, b, c = (entry[..., None, None] for entry in (self.a, self.b, self.c))
+        return jnp.where(same, a, jnp.where(together, b, c))
+
+    def __add__(self, other: "BlockMatrix") -> "BlockMatrix":
+        self._check_like(other, "sum")
+        return self._like(self.a + other.a, self.b + other.b, self.c + other.c)
+
+    def __sub__(self, other: "BlockMatrix") -> "BlockMatrix":
+        return self + (-1.0) * other
+
+    def __mul__(self, factor: ArrayLike) -> "BlockMatrix":
+        factor = checked("BlockMatrix", "factor", factor)
+        return self._like(self.a * factor, self.b * factor, self.c * factor)
+
+    def __rmul__(self, factor: ArrayLike) -> "BlockMatrix":
+        return self * factor
+
+    def __matmul__(self, other: "BlockMatrix") -> "BlockMatrix":
+        self._check_like(other, "product")
+        n, s = self.blocks, self.size
+        a1, b1, c1, a2, b2, c2 = self.a, self.b, self.c, other.a, other.b, other.c
+        between = (n - 1) * s * c1 * c2
+        a = a1 * a2 + (s - 1) * b1 * b2 + between
+        b = a1 * b2 + a2 * b1 + (s - 2) * b1 * b2 + between
+        c = a1 * c2 + a2 * c1 + (s - 1) * (b1 * c2 + b2 * c1) + (n - 2) * s * c1 * c2
+        return self._like(a, b if s > 1 else jnp.zeros_like(a), c)
+
+    def _like(self, a: Array, b: Array, c: Array) -> "BlockMatrix":
+        return BlockMatrix(a, b, c, blocks=self.blocks, size=self.size)
+
+    def _check_like(self, other: "BlockMatrix", operation: str) -> None:
+        if (other.blocks, other.size) != (self.blocks, self.size):
+            raise ValueError(
+                f"BlockMatrix: both terms of a {operation} must have the same blocks and size, but have "
+                f"{self.blocks} of size {self.size} and {other.blocks} of size {other.size}."
+            )
+
+
+def alpha_m_eigenvalues(
+    alpha: ArrayLike, m: ArrayLike, *, width: int
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    r"""Eigenvalues of a layer with $\alpha$ on the diagonal and $\alpha/m$ off it.
+
+    $\lambda_1 = \alpha(1 + (d-1)/m)$, once, and $\lambda_2 = \alpha(m-1)/m$, $d - 1$ times: $d\alpha$ and 0 for
+    $m = 1$, both $\alpha$ for $m = \infty$. No digit is lost near $m = 1$.
+
+    Args:
+        alpha: $\alpha > 0$.
+        m: $m \in [1, \infty]$.
+        width: $d$.
+
+    Returns:
+        $\lambda_1$ and $\lambda_2$.
+
+    Example:
+        >>> [float(x) for x in alpha_m_eigenvalues(1.0, 4.0, width=5)]
+        [2.0, 0.75]
+    """
+    check_x64("alpha_m_eigenvalues")
+    check_count("alpha_m_eigenvalues", "width", width, at_least=1)
+    scale = checked("alpha_m_eigenvalues", "alpha", alpha, above=0)
+    m = checked("alpha_m_eigenvalues", "m", m, at_least=1, finite=False)
+    scale, m = jnp.broadcast_arrays(scale, m)
+    finite = jnp.where(jnp.isinf(m), 1.0, m)
+    return scale * (1 + (width - 1) / m), scale * jnp.where(jnp.isinf(m), 1.0, (finite - 1) / finite)

@@ -1,0 +1,414 @@
+r"""Gradient flow on block-diagonal observations from one shared start, at any time.
+
+All layers stay equal and of the form $M(a, b, c)$; their eigenvalues obey $\dot\lambda_{1,2} =
+-\gamma\lambda_{1,2}^{L-1}$ and $\dot\lambda_3 = -\lambda_3^{2L-1}$ with the error $\gamma = (\lambda_1^L +
+(n-1)\lambda_2^L)/n - sw^\star$. A conserved quantity ties $\lambda_1$ to $\lambda_2$, so one number is left. Here it is
+$a = \ln(\sigma/\sigma_\infty)$ of the larger eigenvalue $\sigma = \lambda^L$ of the product; $b$, that of the smaller,
+follows from $e^{-qb} - 1 = e^{-qx}(e^{-qa} - 1)$, $q = (L-2)/L$, $x$ the logarithm of their ratio at the end.
+
+Time is an integral over $\eta$, $e^{-\eta} = e^{|a|} - 1$. For depth 2 and a start below the limit it is
+$\eta/(2sw^\star)$, the logistic curve; in general its integrand is positive, of unit scale, and constant near the end.
+Gauss-Legendre panels tabulate it, and Newton's steps inside one panel invert it: a plateau of any length costs the
+same.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from deeplinear.core import is_concrete
+from deeplinear.exact._block_algebra import BlockMatrix, alpha_m_eigenvalues, checked
+from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from
+
+PANELS = 2048
+NEWTON_STEPS = 8
+SETTLED = 40.0  # e^{-40} is below rounding: from here on the logarithm of the residual is linear in time
+LAST = 700.0  # e^{-700} is still a number
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
+
+
+class _Clock(eqx.Module):
+    r"""The map between time and $\eta$ of one flow."""
+
+    depth: Float[Array, ""]
+    q: Float[Array, ""]
+    counts: tuple[Float[Array, ""], Float[Array, ""]]
+    gap: Float[Array, ""]
+    log_top: Float[Array, ""]
+    growing: Bool[Array, ""]
+    eta: Float[Array, ""]
+    speed: Float[Array, ""]
+
+    def displacement(self, eta: Array) -> Array:
+        """a at given eta."""
+        size = jax.nn.softplus(-eta)
+        return jnp.where(self.growing, -size, size)
+
+    def slowness(self, eta: Array) -> Array:
+        """Derivative of time with respect to eta."""
+        a = self.displacement(jnp.minimum(eta, LAST))
+        p, r = self.counts
+        share = p + r * jnp.exp(-self.gap) * jnp.expm1(_other(a, self.q, self.gap)) / jnp.expm1(a)
+        exponent = self.q * (self.log_top + a) + self.log_top + jnp.where(self.growing, 0.0, a)
+        return (p + r) * jnp.exp(-exponent) / (self.depth * share)
+
+    @property
+    def top(self) -> Array:
+        """Where the table ends."""
+        return jnp.maximum(self.eta, SETTLED)
+
+    def table(self) -> tuple[Float[Array, " edges"], Float[Array, " edges"]]:
+        """Edges of the panels in eta, and the times at them."""
+        edges = self.eta + (self.top - self.eta) * jnp.arange(PANELS + 1) / PANELS
+        panels = self.part(edges[:-1], edges[1:])
+        return edges, jnp.concatenate([jnp.zeros(1), jnp.cumsum(panels)])
+
+    def part(self, start: Array, end: Array) -> Array:
+        """Time between two near values of eta."""
+        half = (end - start) / 2
+        return half * jnp.sum(WEIGHTS * self.slowness(start[..., None] + half[..., None] * (1 + NODES)), axis=-1)
+
+    def time(self, eta: Array) -> Array:
+        """When eta is reached."""
+        edges, times = self.table()
+        inside = jnp.minimum(eta, self.top)
+        panel = jnp.clip(jnp.searchsorted(edges, inside, side="right") - 1, 0, PANELS - 1)
+        general = times[panel] + self.part(edges[panel], inside) + (eta - inside) * self.slowness(jnp.asarray(LAST))
+        a, start = self.displacement(eta), self.displacement(self.eta)
+        decay = _log_expm1(jnp.abs(start)) - _log_expm1(jnp.abs(a))
+        two = (decay + jnp.where(self.growing, 0.0, a - start)) / self.speed
+        return jnp.where(self.q == 0, two, general)
+
+    def position(self, times: Array) -> Array:
+        """a at given times."""
+        edges, marks = jax.lax.stop_gradient(self.table())
+        panel = jnp.clip(jnp.searchsorted(marks, times, side="right") - 1, 0, PANELS - 1)
+        start, end = edges[panel], edges[panel + 1]
+        wanted = jnp.minimum(times, marks[-1]) - marks[panel]
+        length = marks[panel + 1] - marks[panel]
+        first = start + (end - start) * jnp.where(length > 0, wanted / jnp.where(length > 0, length, 1.0), 0.0)
+        frozen = jax.lax.stop_gradient(self)
+
+        def newton(_: ArrayLike, eta: Array) -> Array:
+            return jnp.clip(eta + (wanted - frozen.part(start, eta)) / frozen.slowness(eta), start, end)
+
+        eta = jax.lax.stop_gradient(jax.lax.fori_loop(0, NEWTON_STEPS, newton, first))
+        # One step with everything differentiable: nothing in value, the implicit derivative in its derivative.
+        edges, marks = self.table()
+        short = times <= marks[-1]
+        residual = jnp.where(short, times, marks[-1]) - marks[panel] - self.part(edges[panel], eta)
+        inside = eta + residual / self.slowness(eta)
+        beyond = self.top + (jnp.where(short, marks[-1], times) - marks[-1]) / self.slowness(jnp.asarray(LAST))
+        general = self.displacement(jnp.minimum(jnp.where(short, inside, beyond), LAST))
+        # Depth 2 in closed form: exp(-a) - 1 decays at a constant rate, below the limit and above it.
+        late = self.eta + self.speed * times
+        above = jnp.where(self.growing, 0.0, jnp.expm1(-self.displacement(self.eta)))
+        two = jnp.where(self.growing, -jax.nn.softplus(-late), -jnp.log1p(above * jnp.exp(-self.speed * times)))
+        return jnp.where(self.q == 0, two, general)
+
+
+def _log_expm1(x: Array) -> Array:
+    return x + jnp.log(-jnp.expm1(-x))
+
+
+def _other(a: Array, q: Array, gap: Array) -> Array:
+    """b of the smaller eigenvalue from a of the larger, without cancellation."""
+    deep = q > 0
+    q = jnp.where(deep, q, 1.0)
+    exponent, offset = -q * a, q * gap
+    near = jnp.abs(exponent) < 1
+    small = jnp.log1p(jnp.exp(-offset) * jnp.expm1(jnp.where(near, exponent, 0.0)))
+    apart = offset > 0
+    constant = jnp.where(apart, jnp.log(-jnp.expm1(-jnp.where(apart, offset, 1.0))), -jnp.inf)
+    return jnp.where(deep, -jnp.where(near, small, jnp.logaddexp(constant, exponent - offset)) / q, a)
+
+
+# Compiled for the shape of the times alone: a sweep over problems of any size compiles nothing anew.
+@jax.jit
+def _logarithms(clock: _Clock, times: Float[Array, "*times"]) -> tuple[Array, Array, Array, Array]:
+    """Of the larger and the smaller eigenvalue of the product: logarithm now, and its distance from the end."""
+    a = clock.position(times)
+    b = _other(a, clock.q, clock.gap)
+    return clock.log_top + a, clock.log_top - clock.gap + b, a, b
+
+
+@jax.jit
+def _time(clock: _Clock, distance: Float[Array, "*levels"], ahead: Bool[Array, ""]) -> Float[Array, "*levels"]:
+    """When the logarithm of the first eigenvalue of the product, larger or smaller, is so far from its end."""
+    a = jnp.where(ahead, distance, _larger(distance, clock.q, clock.gap))
+    return clock.time(jnp.maximum(-_log_expm1(jnp.abs(a)), clock.eta))
+
+
+class BlockFlow(eqx.Module):
+    r"""Gradient flow on block-diagonal observations: layers, product and loss at any time.
+
+    The $n$ diagonal blocks of size $s$ are observed, all entries $w^\star$; every layer starts from the same
+    $M(a, b, c)$. Time is that of $\dot W_l = -\partial\mathcal L/\partial W_l$ with the loss
+    $\tfrac12\sum(w_{ij} - w^\star)^2$. Made by `block_flow` and `block_flow_from`. Times may be of any shape; infinity
+    is the limit.
+
+    Args:
+        depth: $L \ge 2$.
+        lambda1: $\lambda_1(0)$, on the vector of ones.
+        lambda2: $\lambda_2(0)$.
+        lambda3: $\lambda_3(0)$; no part of the matrix for blocks of size 1.
+        limit: Where the flow ends.
+    """
+
+    depth: Float[Array, ""]
+    lambda1: Float[Array, ""]
+    lambda2: Float[Array, ""]
+    lambda3: Float[Array, ""]
+    limit: BlockLimit
+
+    @property
+    def blocks(self) -> int:
+        """$n$."""
+        return self.limit.blocks
+
+    @property
+    def size(self) -> int:
+        """$s$."""
+        return self.limit.size
+
+    @property
+    def _level(self) -> Float[Array, ""]:
+        r"""$sw^\star$."""
+        return self.size * self.limit.value
+
+    @eqx.filter_jit
+    def _clock(self) -> _Clock:
+        ahead = self.limit.log_ratio >= 0
+        p = jnp.where(ahead, 1.0, self.blocks - 1.0)
+        log_top = jnp.log(jnp.where(ahead, self.limit.sigma_1, self.limit.sigma_2))
+        a = self.depth * jnp.log(jnp.where(ahead, self.lambda1, self.lambda2)) - log_top
+        still = a == 0
+        eta = jnp.where(still, LAST, -_log_expm1(jnp.where(still, 1.0, jnp.abs(jnp.where(still, 1.0, a)))))
+        return _Clock(
+            depth=self.depth,
+            q=(self.depth - 2) / self.depth,
+            counts=(p, self.blocks - p),
+            gap=jnp.minimum(jnp.where(ahead, self.limit.log_ratio, -self.limit.log_ratio), 1e300),
+            log_top=log_top,
+            growing=a <= 0,
+            eta=jnp.minimum(eta, LAST),
+            speed=2 * self._level,
+        )
+
+    def _logarithms(self, times: Float[Array, "*times"]) -> tuple[Array, Array, Array, Array]:
+        """Of the larger and the smaller eigenvalue of the product: logarithm now, and its distance from the end."""
+        return _logarithms(self._clock(), times)
+
+    def eigenvalues(
+        self, times: ArrayLike
+    ) -> tuple[Float[Array, "*times"], Float[Array, "*times"], Float[Array, "*times"]]:
+        r"""$\lambda_1, \lambda_2, \lambda_3$ of every layer at the given times."""
+        times = checked("BlockFlow.eigenvalues", "times", times, at_least=0, finite=False)
+        larger, smaller, _, _ = self._logarithms(times)
+        larger, smaller = jnp.exp(larger / self.depth), jnp.exp(smaller / self.depth)
+        ahead = self.limit.log_ratio >= 0
+        power = 2 * self.depth - 2
+        present = self.lambda3 > 0
+        start = jnp.where(present, self.lambda3, 1.0)
+        third = jnp.where(present, start * (1 + power * times * start**power) ** (-1 / power), 0.0)
+        return jnp.where(ahead, larger, smaller), jnp.where(ahead, smaller, larger), third
+
+    def params(self, times: ArrayLike) -> BlockMatrix:
+        """The matrix that every layer is at the given times."""
+        return BlockMatrix.from_eigenvalues(*self.eigenvalues(times), blocks=self.blocks, size=self.size)
+
+    def product(self, times: ArrayLike) -> BlockMatrix:
+        """The end-to-end matrix at the given times."""
+        powers = (value**self.depth for value in self.eigenvalues(times))
+        return BlockMatrix.from_eigenvalues(*powers, blocks=self.blocks, size=self.size)
+
+    def gamma(self, times: ArrayLike) -> Float[Array, "*times"]:
+        r"""Error $\gamma = (\lambda_1^L + (n-1)\lambda_2^L)/n - sw^\star$, with all its digits however small."""
+        times = checked("BlockFlow.gamma", "times", times, at_least=0, finite=False)
+        _, _, a, b = self._logarithms(times)
+        clock = self._clock()
+        p, r = clock.counts
+        larger, smaller = jnp.exp(clock.log_top), jnp.exp(clock.log_top - clock.gap)
+        return (p * larger * jnp.expm1(a) + r * smaller * jnp.expm1(b)) / self.blocks
+
+    def loss(self, times: ArrayLike) -> Float[Array, "*times"]:
+        r"""$\tfrac n2\gamma^2 + \tfrac{n(s-1)}{2}\lambda_3^{2L}$."""
+        return self.blocks / 2 * self.gamma(times) ** 2 + self._slow_loss(times)
+
+    def _slow_loss(self, times: ArrayLike) -> Float[Array, "*times"]:
+        """The part of the loss that decays algebraically; none for blocks of size 1."""
+        third = self.eigenvalues(times)[2]
+        return self.blocks * (self.size - 1) / 2 * third ** (2 * self.depth)
+
+    def conserved(self, times: ArrayLike) -> Float[Array, "*times"]:
+        r"""$\lambda_1^{2-L} - \lambda_2^{2-L}$, and $\lambda_1/\lambda_2$ for depth 2: the same at all times."""
+        first, second, _ = self.eigenvalues(times)
+        return jnp.where(self.depth == 2, first / second, first ** (2 - self.depth) - second ** (2 - self.depth))
+
+    @property
+    def rate_bound(self) -> Float[Array, ""]:
+        r"""A rate at which $|\gamma|$ decays at least.
+
+        $\tfrac Ln(\lambda_1^{2L-2} + (n-1)\lambda_2^{2L-2})$ of the start if $\gamma(0) \le 0$, which is very small for
+        small starts, and $L(sw^\star)^{(2L-2)/L}$ if $\gamma(0) > 0$.
+        """
+        power = 2 * self.depth - 2
+        start = self.depth / self.blocks * (self.lambda1**power + (self.blocks - 1) * self.lambda2**power)
+        end = self.depth * self._level ** (power / self.depth)
+        return jnp.where(self._start <= 0, start, end)
+
+    @property
+    def _start(self) -> Float[Array, ""]:
+        r"""$\gamma(0)$."""
+        mean = (self.lambda1**self.depth + (self.blocks - 1) * self.lambda2**self.depth) / self.blocks
+        return mean - self._level
+
+    def gamma_bound(self, times: ArrayLike) -> Float[Array, "*times"]:
+        r"""$|\gamma(0)| e^{-Kt}$ with `rate_bound` for $K$: never below $|\gamma(t)|$."""
+        times = checked("BlockFlow.gamma_bound", "times", times, at_least=0)
+        return jnp.abs(self._start) * jnp.exp(-self.rate_bound * times)
+
+    def loss_bound(self, times: ArrayLike) -> Float[Array, "*times"]:
+        """The loss with `gamma_bound` in place of the error: never below the loss."""
+        return self.blocks / 2 * self.gamma_bound(times) ** 2 + self._slow_loss(times)
+
+    def time_to(
+        self, fraction: ArrayLike | None = None, *, sigma_1: ArrayLike | None = None
+    ) -> Float[Array, "*levels"]:
+        r"""When the eigenvalue $\sigma_1 = \lambda_1^L$ of the product reaches a level between its start and its limit.
+
+        Args:
+            fraction: The level as a multiple of the limit of $\sigma_1$; or else
+            sigma_1: the level itself.
+
+        Returns:
+            The time; NaN, under a transformation, for a level that is never met.
+
+        Raises:
+            ValueError: A level that can be seen does not lie between the start and the limit.
+
+        Example:
+            >>> round(float(block_flow(3, 0.2, 5.0, blocks=4, size=2).time_to(0.5)), 10)
+            0.8234380501
+        """
+        end = jnp.log(self.limit.sigma_1)
+        if fraction is not None and sigma_1 is None:
+            name = "fraction"
+            distance = jnp.log(checked("BlockFlow.time_to", name, fraction, above=0))
+        elif sigma_1 is not None and fraction is None:
+            name = "sigma_1"
+            distance = jnp.log(checked("BlockFlow.time_to", name, sigma_1, above=0)) - end
+        else:
+            raise ValueError("BlockFlow.time_to: exactly one of fraction and sigma_1 must be given.")
+        start = self.depth * jnp.log(self.lambda1) - end
+        # The start itself may miss by rounding.
+        reached = jnp.where(start <= 0, distance - start, start - distance) >= -1e-12 * (1 + jnp.abs(start))
+        met = reached & (jnp.sign(distance) == jnp.sign(start)) & (distance != 0)
+        if is_concrete(met) and not np.all(np.asarray(met)):
+            levels = np.exp(np.asarray(distance + end))[~np.asarray(met)]
+            raise ValueError(
+                f"BlockFlow.time_to: {name} must give a level between the "
+                f"start {float(jnp.exp(start + end)):g} and the limit {float(self.limit.sigma_1):g} of sigma_1, "
+                f"but gives {levels.flat[0]:g}."
+            )
+        return jnp.where(met, _time(self._clock(), jnp.where(met, distance, start), self.limit.log_ratio >= 0), jnp.nan)
+
+    @property
+    def plateau_time(self) -> Float[Array, ""]:
+        r"""Estimate of the time at which a small start takes off.
+
+        $\lambda^{2-L}/((L-2)sw^\star)$ with the larger eigenvalue $\lambda$ of the start, and
+        $\ln(nsw^\star/(p\lambda^2))/(2sw^\star)$ for depth 2, where it occurs $p$ times.
+
+        Example:
+            >>> round(float(block_flow(3, 0.2, 5.0, blocks=4, size=2).plateau_time), 5)
+            1.04167
+        """
+        ahead = self.limit.log_ratio >= 0
+        largest = jnp.where(ahead, self.lambda1, self.lambda2)
+        p = jnp.where(ahead, 1.0, self.blocks - 1.0)
+        two = self.depth == 2
+        deep = jnp.where(two, 3.0, self.depth)
+        logistic = jnp.log(self._level * self.blocks / (p * largest**2)) / (2 * self._level)
+        return jnp.where(two, logistic, largest ** (2 - deep) / ((deep - 2) * self._level))
+
+
+def _larger(b: Array, q: Array, gap: Array) -> Array:
+    """Inverse of `_other`; NaN where there is none."""
+    deep = q > 0
+    q = jnp.where(deep, q, 1.0)
+    return jnp.where(deep, -jnp.log1p(jnp.exp(jnp.minimum(q * gap, LAST)) * jnp.expm1(-q * b)) / q, b)
+
+
+def block_flow(
+    depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
+) -> BlockFlow:
+    r"""Flow on block-diagonal observations from layers with $\alpha$ on the diagonal and $\alpha/m$ off it.
+
+    Args:
+        depth: $L$, any real number from 2 on.
+        alpha: $\alpha > 0$.
+        m: $m \in [1, \infty]$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+        value: $w^\star > 0$.
+
+    Returns:
+        The flow. One number for each argument; batch with `jax.vmap`.
+
+    Example:
+        >>> [round(float(x), 9) for x in block_flow(3, 0.2, 5.0, blocks=4, size=2).eigenvalues(2.0)]
+        [1.997537331, 0.214257413, 0.159790969]
+    """
+    _check_scalars("block_flow", depth=depth, alpha=alpha, m=m, value=value)
+    limit = block_limit(depth, alpha, m, blocks=blocks, size=size, value=value)
+    first, second = alpha_m_eigenvalues(alpha, m, width=blocks * size)
+    return BlockFlow(jnp.asarray(depth, dtype=float), first, second, second, limit)
+
+
+def block_flow_from(
+    depth: ArrayLike,
+    lambda1: ArrayLike,
+    lambda2: ArrayLike,
+    lambda3: ArrayLike | None = None,
+    *,
+    blocks: int,
+    size: int = 1,
+    value: ArrayLike = 1.0,
+) -> BlockFlow:
+    r"""Flow on block-diagonal observations from any shared start $M(a, b, c)$ with positive $\lambda_1$, $\lambda_2$.
+
+    Args:
+        depth: $L$, any real number from 2 on.
+        lambda1: $\lambda_1(0) > 0$.
+        lambda2: $\lambda_2(0) > 0$, smaller or larger than $\lambda_1(0)$.
+        lambda3: $\lambda_3(0) \ge 0$; by default $\lambda_2(0)$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+        value: $w^\star > 0$.
+
+    Returns:
+        The flow. One number for each argument; batch with `jax.vmap`.
+
+    Example:
+        >>> flow = block_flow_from(2, 0.1, 0.1, blocks=3)
+        >>> round(float(flow.eigenvalues(jnp.inf)[0]), 12)
+        1.0
+    """
+    lambda3 = lambda2 if lambda3 is None else lambda3
+    _check_scalars("block_flow_from", depth=depth, lambda1=lambda1, lambda2=lambda2, lambda3=lambda3, value=value)
+    limit = block_limit_from(depth, lambda1, lambda2, blocks=blocks, size=size, value=value)
+    third = checked("block_flow_from", "lambda3", lambda3, at_least=0)
+    depth, first, second = (jnp.asarray(x, dtype=float) for x in (depth, lambda1, lambda2))
+    return BlockFlow(depth, first, second, third, limit)
+
+
+def _check_scalars(where: str, **arguments: ArrayLike) -> None:
+    for name, value in arguments.items():
+        if jnp.ndim(value):
+            raise ValueError(
+                f"{where}: {name} must be one number, but has shape {jnp.shape(value)}; batch with jax.vmap."
+            )

@@ -1,0 +1,502 @@
+r"""Where deep networks end that see the diagonal blocks of a matrix, all entries equal, from one shared start.
+
+The limit has one eigenvalue $\sigma_1$ and $n - 1$ eigenvalues $\sigma_2$; the rest vanish. With $q = (L-2)/L$ they
+obey $\sigma_1 + (n-1)\sigma_2 = w^\star d$ and $\sigma_1^{-q} - \sigma_2^{-q} = C$, where $C = \lambda_1^{2-L} -
+\lambda_2^{2-L}$ from the eigenvalues of a layer at the start. In these variables $C$ overflows for small starts and
+cancels for nearly equal eigenvalues. Here the unknown is $h$ in $|\ln(\sigma_1/\sigma_2)| = \delta e^h$, $\delta =
+|\ln(\lambda_1/\lambda_2)|$:
+
+$$h + z + \psi(z) + q\ln(p + r e^{-x}) = \ln L + \psi((L-2)\delta) - (L-2)\ln\min\lambda + q\ln(w^\star d),$$
+
+$x = \delta e^h$, $z = qx$, $\psi(z) = \ln((1-e^{-z})/z)$; $p$ and $r$ count the larger and the smaller value. Nothing
+in it overflows or cancels, $\delta = 0$ and $L = 2$ are ordinary points, and the left side increases in $h$.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from deeplinear.core import check_x64
+from deeplinear.exact._block_algebra import BlockMatrix, check_blocks, checked
+
+CLOSE = 1e-9  # a Newton step this small leaves an error of its square
+MAX_STEPS = 60  # bisection alone is through by then
+LARGEST_EXPONENT = 700.0
+
+# B_{2k} / (2k (2k)!) for k = 7, ..., 1: the even part of psi at small arguments.
+_EVEN = (
+    7 / 7322976460800,
+    -691 / 15692092416000,
+    1 / 479001600,
+    -1 / 9676800,
+    1 / 181440,
+    -1 / 2880,
+    1 / 24,
+)
+
+
+def log_mean(z: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    r"""$\psi(z) = \ln((1 - e^{-z})/z)$ for $z \ge 0$, smooth at 0."""
+    near = z < 0.5
+    small, large = jnp.where(near, z, 0.0), jnp.where(near, 1.0, z)
+    even = jnp.zeros_like(z)
+    for coefficient in _EVEN:
+        even = (even + coefficient) * small**2
+    return jnp.where(near, even - small / 2, jnp.log(-jnp.expm1(-large) / large))
+
+
+def _distance(delta: Array, h: Array) -> Array:
+    """delta e^h: by logarithms, since one factor may overflow; with its derivatives at delta = 0."""
+    apart = delta > 0
+    far = jnp.exp(jnp.log(jnp.where(apart, delta, 1.0)) + jnp.where(apart, h, 0.0))
+    return jnp.where(apart, far, delta * jnp.exp(jnp.minimum(h, LARGEST_EXPONENT)))
+
+
+def _left_side(h: Array, delta: Array, q: Array, p: Array, r: Array) -> Array:
+    x = _distance(delta, h)
+    return h + q * x + log_mean(q * x) + q * jnp.log(p + r * jnp.exp(-x))
+
+
+def _inverse(rho: Array, log_delta: Array, q: Array) -> Array:
+    """The h with expm1(q x) / (q x) e^h = e^rho, x = delta e^h."""
+    level = jnp.log(q) + log_delta + rho
+    epsilon = jnp.exp(jnp.minimum(level, 0.0))
+    small = jnp.where(epsilon > 0, jnp.log1p(epsilon) / jnp.where(epsilon > 0, epsilon, 1.0), 1.0)
+    large = jnp.maximum(level, 0.0)
+    return rho + jnp.where(level < 0, jnp.log(small), jnp.log(jax.nn.softplus(large)) - large)
+
+
+@jax.custom_jvp
+def _root(target: Array, delta: Array, q: Array, p: Array, r: Array) -> Array:
+    """The h where the left side is `target`: Newton's steps kept inside a bracket known in closed form."""
+    log_delta = jnp.log(delta)
+    upper = _inverse(target - q * jnp.log(p), log_delta, q)
+    lower = upper - q * jnp.log1p(r / p)  # the left side rises at least as fast as h
+    margin = 1e-10 * (1 + jnp.abs(upper))
+
+    def going(carry: tuple[Array, ...]) -> Bool[Array, ""]:
+        _, step, _, _, count = carry
+        return jnp.any(jnp.abs(step) > CLOSE) & (count < MAX_STEPS)
+
+    def newton(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        h, _, lower, upper, count = carry
+        x = jnp.exp(log_delta + h)
+        z, rest = q * x, r * jnp.exp(-x)
+        psi = log_mean(z)
+        excess = h + z + psi + q * jnp.log(p + rest) - target
+        lower, upper = jnp.where(excess < 0, h, lower), jnp.where(excess < 0, upper, h)
+        following = h - excess / (jnp.exp(-psi) - z * rest / (p + rest))
+        following = jnp.where((following >= lower) & (following <= upper), following, (lower + upper) / 2)
+        return following, following - h, lower, upper, count + 1
+
+    carry = (upper, jnp.full_like(upper, jnp.inf), lower - margin, upper + margin, jnp.zeros((), int))
+    return jax.lax.while_loop(going, newton, carry)[0]
+
+
+@_root.defjvp
+def _root_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    # Implicit differentiation; the root in it is again `_root`, so that derivatives of any order are right.
+    target, delta, q, p, r = primals
+    d_target, d_delta, d_q, _, _ = tangents
+    h = _root(target, delta, q, p, r)
+    _, moved = jax.jvp(lambda delta, q: _left_side(h, delta, q, p, r), (delta, q), (d_delta, d_q))
+    _, slope = jax.jvp(lambda h: _left_side(h, delta, q, p, r), (h,), (jnp.ones_like(h),))
+    return h, (d_target - moved) / slope
+
+
+class BlockLimit(eqx.Module):
+    r"""The end-to-end matrix at the end of training on block-diagonal observations.
+
+    Its non-zero spectrum is `sigma_1`, once, on the vector of ones, and `sigma_2`, $n - 1$ times. Made by `block_limit`
+    and `block_limit_from`; numbers of a batch share `blocks` and `size`.
+
+    Args:
+        log_ratio: $\ln(\sigma_1/\sigma_2)$: exact where $\sigma_2$ is too small for a floating-point number, infinite
+            where it is zero, negative where $\sigma_2 > \sigma_1$.
+        value: Observed value $w^\star$.
+        blocks: $n$.
+        size: $s$.
+    """
+
+    log_ratio: Float[Array, "*batch"]
+    value: Float[Array, "*#batch"]
+    blocks: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+
+    @property
+    def width(self) -> int:
+        """$d = ns$."""
+        return self.blocks * self.size
+
+    @property
+    def _counts(self) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+        """How often the larger and the smaller value occur."""
+        larger = jnp.where(self.log_ratio >= 0, 1.0, self.blocks - 1.0)
+        return larger, self.blocks - larger
+
+    @property
+    def _gap(self) -> Float[Array, "*batch"]:
+        """Logarithm of larger over smaller; like the absolute value, but with slope 1 at 0."""
+        return jnp.where(self.log_ratio >= 0, self.log_ratio, -self.log_ratio)
+
+    @property
+    def _largest(self) -> Float[Array, "*batch"]:
+        p, r = self._counts
+        return self.value * self.width / (p + r * jnp.exp(-self._gap))
+
+    @property
+    @eqx.filter_jit
+    def sigma_1(self) -> Float[Array, "*batch"]:
+        """Eigenvalue on the vector of ones."""
+        return self._largest * jnp.exp(jnp.where(self.log_ratio >= 0, 0.0, self.log_ratio))
+
+    @property
+    @eqx.filter_jit
+    def sigma_2(self) -> Float[Array, "*batch"]:
+        """Eigenvalue of multiplicity $n - 1$."""
+        return self._largest * jnp.exp(-jnp.where(self.log_ratio >= 0, self.log_ratio, 0.0))
+
+    @property
+    @eqx.filter_jit
+    def log_sigma_2(self) -> Float[Array, "*batch"]:
+        """Logarithm of `sigma_2`, finite where `sigma_2` itself underflows."""
+        return jnp.log(self._largest) - jnp.where(self.log_ratio >= 0, self.log_ratio, 0.0)
+
+    @property
+    @eqx.filter_jit
+    def spectrum(self) -> Float[Array, "*batch width"]:
+        """All singular values, largest first."""
+        first, second = self.sigma_1[..., None], self.sigma_2[..., None]
+        many = jnp.broadcast_to(second, (*second.shape[:-1], self.blocks - 1))
+        zeros = jnp.zeros((*second.shape[:-1], self.width - self.blocks))
+        ahead = jnp.where(first >= second, jnp.concatenate([first, many], -1), jnp.concatenate([many, first], -1))
+        return jnp.concatenate([ahead, zeros], axis=-1)
+
+    @property
+    @eqx.filter_jit
+    def stable_rank_excess(self) -> Float[Array, "*batch"]:
+        r"""Stable rank minus 1, with all its digits: $(n-1)(\sigma_2/\sigma_1)^2$ where $\sigma_1$ is the larger."""
+        p, r = self._counts
+        return (p - 1) + r * jnp.exp(-2 * self._gap)
+
+    @property
+    @eqx.filter_jit
+    def stable_rank(self) -> Float[Array, "*batch"]:
+        r"""$1 + (n-1)(\sigma_2/\sigma_1)^2$ where $\sigma_1$ is the larger."""
+        return 1 + self.stable_rank_excess
+
+    @property
+    @eqx.filter_jit
+    def effective_rank_excess(self) -> Float[Array, "*batch"]:
+        """Effective rank minus 1, with all its digits."""
+        p, r = self._counts
+        finite = jnp.where(jnp.isinf(self._gap), 0.0, self._gap)
+        smaller = r * jnp.exp(-self._gap)
+        return jnp.expm1(jnp.log1p((p - 1) + smaller) + smaller * finite / (p + smaller))
+
+    @property
+    @eqx.filter_jit
+    def effective_rank(self) -> Float[Array, "*batch"]:
+        """Exponential of the entropy of the normalised singular values."""
+        return 1 + self.effective_rank_excess
+
+    @property
+    @eqx.filter_jit
+    def nuclear_norm(self) -> Float[Array, "*batch"]:
+        r"""$\sigma_1 + (n-1)\sigma_2$; the constraint makes it $w^\star d$ for every depth and start."""
+        return self.sigma_1 + (self.blocks - 1) * self.sigma_2
+
+    @property
+    @eqx.filter_jit
+    def unobserved(self) -> Float[Array, "*batch"]:
+        r"""Value $(\sigma_1 - \sigma_2)/d = w^\star - \sigma_2/s$ of every unobserved entry."""
+        difference = -jnp.expm1(-self._gap) * self._largest / self.width
+        return jnp.where(self.log_ratio >= 0, difference, -difference)
+
+    @property
+    @eqx.filter_jit
+    def test_error(self) -> Float[Array, "*batch"]:
+        r"""How far every unobserved entry misses the completion of rank one: $\sigma_2/s$."""
+        return self.sigma_2 / self.size
+
+    def matrix(self) -> BlockMatrix:
+        r"""The limit $M(w^\star, w^\star, c)$, $c$ the unobserved value."""
+        value = jnp.broadcast_to(self.value, self.log_ratio.shape)
+        return BlockMatrix(value, value, self.unobserved, blocks=self.blocks, size=self.size)
+
+
+def _log_ratio(depth: Array, log_small: Array, gap: Array, value: Array, blocks: ArrayLike, size: ArrayLike) -> Array:
+    r"""$\ln(\sigma_1/\sigma_2)$ from $\ln\min\lambda$ and the gap $\ln(\lambda_1/\lambda_2)$, which may be infinite."""
+    depth, log_small, gap, value = jnp.broadcast_arrays(depth, log_small, gap, value)
+    forward = gap >= 0
+    far = jnp.isinf(gap)
+    delta = jnp.where(far, 1.0, jnp.where(forward, gap, -gap))
+    p = jnp.where(forward, 1.0, blocks - 1.0)
+    k = depth - 2
+    q = k / depth
+    smallest = jnp.where(far, 0.0, log_small)
+    target = jnp.log(depth) + log_mean(k * delta) - k * smallest + q * jnp.log(value * blocks * size)
+    h = _root(target, delta, q, p, blocks - p)
+    x = jnp.where(far, jnp.inf, _distance(delta, h))
+    return jnp.where(forward, x, -x)
+
+
+@jax.jit
+def _from_family(depth: Array, alpha: Array, m: Array, value: Array, blocks: ArrayLike, size: ArrayLike) -> Array:
+    return _log_ratio(depth, *_family(alpha, m, blocks * size), value, blocks, size)
+
+
+@jax.jit
+def _from_eigenvalues(
+    depth: Array, first: Array, second: Array, value: Array, blocks: ArrayLike, size: ArrayLike
+) -> Array:
+    log_small = jnp.log(jnp.where(first >= second, second, first))
+    return _log_ratio(depth, log_small, log_quotient(first, second), value, blocks, size)
+
+
+def _problem(
+    where: str, depth: ArrayLike, value: ArrayLike, blocks: int, size: int, *, above: float | None = None
+) -> tuple[Array, Array]:
+    """Checked depth and observed value."""
+    check_x64(where)
+    check_blocks(where, blocks, size)
+    at_least = 2 if above is None else None
+    return checked(where, "depth", depth, above=above, at_least=at_least), checked(where, "value", value, above=0)
+
+
+def _checked_family(where: str, alpha: ArrayLike, m: ArrayLike) -> tuple[Array, Array]:
+    return checked(where, "alpha", alpha, above=0), checked(where, "m", m, at_least=1, finite=False)
+
+
+def _family(alpha: Array, m: Array, width: ArrayLike) -> tuple[Array, Array]:
+    r"""$\ln\lambda_2$ and $\ln(\lambda_1/\lambda_2)$ of a layer $\alpha$ on the diagonal, $\alpha/m$ off it."""
+    one = m == 1
+    safe = jnp.where(one, 2.0, m)
+    # ln((m - 1)/m) and ln(1 + d/(m - 1)) without loss near 1 and for m as large as one likes.
+    ratio = jnp.where(safe < 2, jnp.log(safe - 1) - jnp.log(safe), jnp.log1p(-1 / safe))
+    log_small = jnp.where(one, -jnp.inf, jnp.log(alpha) + ratio)
+    return log_small, jnp.where(one, jnp.inf, jnp.log1p(width / (safe - 1)))
+
+
+def log_quotient(first: Float[Array, "*batch"], second: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Logarithm of a quotient of positive numbers, with all digits where they are nearly equal."""
+    near = (first < 2 * second) & (second < 2 * first)
+    safe = jnp.where(near, second, 1.0)
+    difference = jnp.where(near, first - second, 0.0)
+    return jnp.where(near, jnp.log1p(difference / safe), jnp.log(first) - jnp.log(second))
+
+
+def block_limit(
+    depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
+) -> BlockLimit:
+    r"""Limit of gradient flow on block-diagonal observations, layers $\alpha$ on the diagonal and $\alpha/m$ off it.
+
+    The $n$ diagonal blocks of size $s$ are observed and equal to $w^\star$; the loss is $\tfrac12\sum(w_{ij} -
+    w^\star)^2$ over them. Depth 2: $\sigma_2/\sigma_1 = ((m-1)/(m+d-1))^2$ for every $\alpha$. Deeper: $\sigma_2 \to 0$
+    as $\alpha \to 0$, and only $\alpha^L/w^\star$ matters. $m = \infty$ is decoupled, $\sigma_1 = \sigma_2 = sw^\star$;
+    $m = 1$ has rank one. Arguments are broadcast against each other, and the result can be differentiated in all of
+    them.
+
+    Args:
+        depth: $L$, any real number from 2 on.
+        alpha: $\alpha > 0$.
+        m: $m \in [1, \infty]$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+        value: $w^\star > 0$.
+
+    Returns:
+        The limit, with the broadcast shape of the arguments.
+
+    Raises:
+        ValueError: An argument is outside its domain; it is named.
+
+    Example:
+        >>> limit = block_limit(3, 0.1, 2.0, blocks=10)
+        >>> round(float(limit.stable_rank), 6), round(float(limit.nuclear_norm), 12)
+        (1.0, 10.0)
+        >>> round(float(block_limit(2, 0.1, 2.0, blocks=10).sigma_2), 6)
+        0.076923
+    """
+    where = "block_limit"
+    depth, value = _problem(where, depth, value, blocks, size)
+    scale, m = _checked_family(where, alpha, m)
+    return BlockLimit(_from_family(depth, scale, m, value, blocks, size), value, blocks, size)
+
+
+def block_limit_from(
+    depth: ArrayLike, lambda1: ArrayLike, lambda2: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
+) -> BlockLimit:
+    r"""Limit of gradient flow on block-diagonal observations from any shared start $M(a, b, c)$.
+
+    Every layer starts from the matrix with eigenvalues $\lambda_1$ on the vector of ones and $\lambda_2$ on vectors
+    constant in each block that sum to zero. $\lambda_2 > \lambda_1$ ends with $\sigma_2 > \sigma_1$.
+
+    Args:
+        depth: $L$, any real number from 2 on.
+        lambda1: $\lambda_1 > 0$.
+        lambda2: $\lambda_2 > 0$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+        value: $w^\star > 0$.
+
+    Returns:
+        The limit, with the broadcast shape of the arguments.
+
+    Example:
+        >>> limit = block_limit_from(2, 1.0, 2.0, blocks=3)
+        >>> round(float(limit.sigma_2 / limit.sigma_1), 12)
+        4.0
+    """
+    where = "block_limit_from"
+    depth, value = _problem(where, depth, value, blocks, size)
+    first, second = checked(where, "lambda1", lambda1, above=0), checked(where, "lambda2", lambda2, above=0)
+    return BlockLimit(_from_eigenvalues(depth, first, second, value, blocks, size), value, blocks, size)
+
+
+def block_small_scale(
+    depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1
+) -> Float[Array, "*batch"]:
+    r"""The law $\sigma_2 \simeq |C|^{-L/(L-2)}$ of small starts, depth above 2.
+
+    $|C| = \lambda_2^{2-L} - \lambda_1^{2-L}$ from the eigenvalues of a layer at the start. $\sigma_2$ is proportional
+    to $\alpha^L$ at every depth, and does not depend on $w^\star$.
+
+    Args:
+        depth: $L > 2$.
+        alpha: $\alpha > 0$.
+        m: $m \in [1, \infty)$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+
+    Returns:
+        Leading term of $\sigma_2$ as $\alpha \to 0$.
+
+    Example:
+        >>> law, limit = (f(4, 1e-3, 10.0, blocks=10) for f in (block_small_scale, block_limit))
+        >>> round(1e7 * float(law / limit.sigma_2 - 1), 1)
+        6.6
+    """
+    where = "block_small_scale"
+    depth, _ = _problem(where, depth, 1.0, blocks, size, above=2)
+    checked(where, "m", m)
+    log_small, gap = _family(*_checked_family(where, alpha, m), blocks * size)
+    k = depth - 2
+    return jnp.exp(depth * (log_small - jnp.log(-jnp.expm1(-k * gap)) / k))
+
+
+def block_crossover(
+    depth: ArrayLike, alpha: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
+) -> Float[Array, "*batch"]:
+    r"""The $m^\star = (L-2)\,d\,\alpha^{2-L}(sw^\star)^{(L-2)/L}$ around which the limit leaves rank one for rank $n$.
+
+    A start with $m \ll m^\star$ ends near rank one, one with $m \gg m^\star$ near rank $n$: no finite $m$ stands for
+    $m = \infty$ at every scale.
+
+    Args:
+        depth: $L > 2$.
+        alpha: $\alpha > 0$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+        value: $w^\star > 0$.
+
+    Returns:
+        $m^\star$.
+
+    Example:
+        >>> round(float(block_crossover(3, 0.1, blocks=10)), 9)
+        100.0
+    """
+    where = "block_crossover"
+    depth, value = _problem(where, depth, value, blocks, size, above=2)
+    scale = checked(where, "alpha", alpha, above=0)
+    k = depth - 2
+    return k * blocks * size * jnp.exp(k * (jnp.log(size * value) / depth - jnp.log(scale)))
+
+
+def block_constant(
+    depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1
+) -> Float[Array, "*batch"]:
+    r"""$C = (\alpha/m)^{2-L}[(m+d-1)^{2-L} - (m-1)^{2-L}]$ exactly as it is written, for comparison.
+
+    Loses as many digits as $m/d$ has, and overflows for small $\alpha$; `block_limit` does without it.
+
+    Args:
+        depth: $L > 2$.
+        alpha: $\alpha > 0$.
+        m: $m \in (1, \infty)$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+
+    Returns:
+        The conserved quantity of the flow.
+
+    Example:
+        >>> float(block_constant(3, 0.5, 2.0, blocks=2))
+        -2.666666666666667
+    """
+    where = "block_constant"
+    depth, _ = _problem(where, depth, 1.0, blocks, size, above=2)
+    scale, m = checked(where, "alpha", alpha, above=0), checked(where, "m", m, above=1)
+    power = 2 - depth
+    return (scale / m) ** power * ((m + blocks * size - 1) ** power - (m - 1) ** power)
+
+
+def block_equation_1(
+    sigma_1: ArrayLike, depth: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
+) -> Float[Array, "*batch"]:
+    r"""$f_1(\sigma) = \sigma^{-q} - ((w^\star d - \sigma)/(n-1))^{-q}$, $q = (L-2)/L$.
+
+    The limit solves $f_1(\sigma_1) = C$. Decreases on $(0, w^\star d)$ from $\infty$ to $-\infty$: the limit is unique.
+    Cancels for small $\sigma_2$.
+
+    Args:
+        sigma_1: Points of $(0, w^\star d)$.
+        depth: $L > 2$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+        value: $w^\star > 0$.
+
+    Returns:
+        $f_1$, to be compared with `block_constant`.
+
+    Example:
+        >>> float(block_equation_1(1.0, 4, blocks=2))
+        0.0
+    """
+    where = "block_equation_1"
+    depth, value = _problem(where, depth, value, blocks, size, above=2)
+    sigma = checked(where, "sigma_1", sigma_1, above=0)
+    q = (depth - 2) / depth
+    return sigma**-q - ((value * blocks * size - sigma) / (blocks - 1)) ** -q
+
+
+def block_equation_2(
+    sigma_2: ArrayLike, depth: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
+) -> Float[Array, "*batch"]:
+    r"""$f_2(\sigma) = (w^\star d - (n-1)\sigma)^{-q} - \sigma^{-q}$, $q = (L-2)/L$.
+
+    The limit solves $f_2(\sigma_2) = C$. Increases on $(0, w^\star d/(n-1))$ from $-\infty$ to $\infty$: the limit is
+    unique.
+
+    Args:
+        sigma_2: Points of $(0, w^\star d/(n-1))$.
+        depth: $L > 2$.
+        blocks: $n \ge 2$.
+        size: $s \ge 1$.
+        value: $w^\star > 0$.
+
+    Returns:
+        $f_2$, to be compared with `block_constant`.
+
+    Example:
+        >>> float(block_equation_2(1.0, 4, blocks=2))
+        0.0
+    """
+    where = "block_equation_2"
+    depth, value = _problem(where, depth, value, blocks, size, above=2)
+    sigma = checked(where, "sigma_2", sigma_2, above=0)
+    q = (depth - 2) / depth
+    return (value * blocks * size - (blocks - 1) * sigma) ** -q - sigma**-q

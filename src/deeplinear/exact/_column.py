@@ -1,0 +1,144 @@
+r"""Two layers and one observed column: how far the rows of the second layer end from a common direction."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import HypothesisError, Params, check_finite, check_shape, is_concrete
+from deeplinear.exact._disconnected import two_layer_completion
+from deeplinear.models import Problem
+
+
+class ColumnAlignment(eqx.Module):
+    r"""What is known beforehand of the limit of two layers with one observed column.
+
+    Attributes:
+        bounds: $B_i$, one per observed row in the order of `rows`: the share of $|a_i(\infty)|^2$ orthogonal to the
+            limit direction of $b$ is at most $B_i$. Says nothing where it exceeds 1.
+        direction: The unit vector $u$, or `None` where none was given.
+        parallel_column: $u\cdot b(\infty) > 0$, or `None`.
+        parallel_rows: $u\cdot a_i(\infty)$ of each observed row, or `None`.
+        perpendicular: $\sum_i |a_{i,\perp}(\infty)|^2$ over the observed rows, or `None`.
+    """
+
+    bounds: Float[Array, " rows"]
+    direction: Float[Array, " hidden"] | None
+    parallel_column: Float[Array, ""] | None
+    parallel_rows: Float[Array, " rows"] | None
+    perpendicular: Float[Array, ""] | None
+    rows: tuple[int, ...] = eqx.field(static=True)
+    column: int = eqx.field(static=True)
+
+    @property
+    def proper_bounds(self) -> Float[Array, " rows"]:
+        """$B_i/(1 + B_i)$: bounds as well, sharper, and always below 1."""
+        return self.bounds / (1 + self.bounds)
+
+    def misalignment(self, params: Params) -> Float[Array, " rows"]:
+        r"""Measured share $|a_{i,\perp}|^2 / |a_i|^2$ orthogonal to the observed column $b$, one per observed row.
+
+        Args:
+            params: Layers at the end of training; the bounds are about zero loss.
+
+        Raises:
+            HypothesisError: If the observed column of the first layer, or an observed row of the second, is zero.
+        """
+        where = "ColumnAlignment.misalignment"
+        if len(params) != 2:
+            raise ValueError(f"{where}: params must hold two layers, but holds {len(params)}.")
+        b, a = params[0][:, self.column], params[1][np.asarray(self.rows), :]
+        lengths, length = jnp.linalg.norm(a, axis=-1), jnp.linalg.norm(b)
+        shortest = jnp.minimum(jnp.min(lengths), length)
+        if is_concrete(shortest) and float(shortest) == 0:
+            raise HypothesisError(
+                "observed column and rows of the layers are not zero", 0, 0, "A zero vector has no direction."
+            )
+        u = b / length
+        rest = a - (a @ u)[:, None] * u
+        rest = rest - (rest @ u)[:, None] * u  # once more: what rounding left of the parallel part
+        return (jnp.linalg.norm(rest, axis=-1) / lengths) ** 2
+
+
+def column_alignment(
+    problem: Problem, params: Params, direction: Float[Array, " hidden"] | None = None
+) -> ColumnAlignment:
+    r"""Alignment of the rows of $A = W_2$ that gradient flow from `params` reaches when it fits one observed column.
+
+    Let $b$ be the observed column of $B = W_1$, $u$ its limit direction and $w_i \ne 0$ the targets. At zero loss
+
+    $$\frac{|a_{i,\perp}|^2}{|a_i|^2} \le B_i
+    = \frac{\|A(0)\|_F^2}{2 w_i^2} \Big(\sqrt{|b(0)|^4 + 4\textstyle\sum_k w_k^2} + |b(0)|^2\Big)$$
+
+    with $\|A(0)\|_F$ over the observed rows, and with $B_i/(1+B_i)$ too. Given $u$, the conserved
+    $\sum_i a_i a_i^\top - b b^\top$ fixes the parallel parts: $c = \sum_i (u\cdot a_i(0))^2 - (u\cdot b(0))^2$ gives
+    $(u\cdot b)^2 = \tfrac12(\sqrt{c^2 + 4\sum_k w_k^2} - c)$ and $u\cdot a_i = w_i / (u\cdot b)$.
+
+    Args:
+        problem: Depth 2, a completion loss that observes one column (any rows of it), no penalty.
+        params: Layers at time 0.
+        direction: Limit direction $u$ of the observed column, of any length and either sign, if it is known.
+
+    Returns:
+        Bounds, and the parallel parts where a direction was given.
+
+    Raises:
+        HypothesisError: If the depth, loss, penalty or pattern is not of this kind, if a target is zero, or if all
+            observed rows and the observed column start at zero, where the flow rests.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), Completion(jnp.array([[3.0]]), jnp.ones((1, 1))))
+        >>> start = (jnp.zeros((1, 1)), jnp.ones((1, 1)))
+        >>> column_alignment(problem, start).bounds.round(6)
+        Array([0.333333], dtype=float64)
+    """
+    where = "column_alignment"
+    parts = two_layer_completion(where, problem, params)
+    columns = np.unique(parts.columns)
+    if len(columns) > 1:
+        advice = f"{len(columns)} columns hold observations."
+        raise HypothesisError("one observed column", len(columns) - 1, 0, advice)
+    targets, column = jnp.asarray(parts.values), int(columns[0])
+    zeros = int(np.sum(parts.values == 0))
+    if zeros:
+        raise HypothesisError("non-zero targets", zeros, 0, f"{zeros} of the targets are 0; leave those entries out.")
+    a, b = parts.a[parts.rows, :], parts.b[:, column]
+    if is_concrete(a) and is_concrete(b) and not (np.any(np.asarray(a)) or np.any(np.asarray(b))):
+        raise HypothesisError("a start that moves", 0, 0, "The observed rows and column are all zero: the flow rests.")
+    rows = tuple(map(int, parts.rows))
+    if direction is None:
+        return ColumnAlignment(_bounds(a, b, targets), None, None, None, None, rows, column)
+    check_shape(where, "direction", direction, b.shape)
+    check_finite(where, "direction", direction)
+    if is_concrete(direction) and not np.any(np.asarray(direction)):
+        raise ValueError(f"{where}: direction must not be zero, but is.")
+    unit, parallel_column, parallel_rows, perpendicular = _parallel(a, b, targets, direction)
+    return ColumnAlignment(_bounds(a, b, targets), unit, parallel_column, parallel_rows, perpendicular, rows, column)
+
+
+@jax.jit
+def _bounds(
+    a: Float[Array, "rows hidden"], b: Float[Array, " hidden"], targets: Float[Array, " rows"]
+) -> Float[Array, " rows"]:
+    """$B_i$ of each observed row."""
+    square = jnp.sum(b**2)
+    return jnp.sum(a**2) * (jnp.hypot(square, 2 * jnp.linalg.norm(targets)) + square) / (2 * targets**2)
+
+
+@jax.jit
+def _parallel(
+    a: Float[Array, "rows hidden"],
+    b: Float[Array, " hidden"],
+    targets: Float[Array, " rows"],
+    direction: Float[Array, " hidden"],
+) -> tuple[Float[Array, " hidden"], Float[Array, ""], Float[Array, " rows"], Float[Array, ""]]:
+    r"""$u$, $u\cdot b$, $u\cdot a_i$ and the total orthogonal part, all in the limit."""
+    u = direction / jnp.max(jnp.abs(direction))
+    u = u / jnp.linalg.norm(u)
+    along, column_along = a @ u, b @ u
+    gap, strength = jnp.sum(along**2) - column_along**2, 2 * jnp.linalg.norm(targets)
+    root = jnp.hypot(gap, strength) + jnp.abs(gap)
+    parallel = jnp.sqrt(jnp.where(gap > 0, strength * (strength / root), root) / 2)
+    rest, column_rest = a - along[:, None] * u, b - column_along * u
+    return u, parallel, targets / parallel, jnp.sum(rest**2) - jnp.sum(column_rest**2)

@@ -1,0 +1,22 @@
+"""All experiments, found by id."""
+
+from deeplinear.core import near_name
+from deeplinear.experiments._base import Experiment
+from deeplinear.experiments.catalog import EXPERIMENTS
+
+_ALL: dict[str, Experiment] = {one.id: one for one in EXPERIMENTS}
+
+
+def experiments(paper: str | None = None) -> tuple[Experiment, ...]:
+    """Every experiment, or those of one paper, in the order of the papers."""
+    known = tuple(dict.fromkeys(one.paper for one in _ALL.values()))
+    if paper is not None and paper not in known:
+        raise ValueError(f"experiments: there is no paper '{paper}'. {near_name(paper, known)}")
+    return tuple(one for one in _ALL.values() if paper in (None, one.paper))
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment with an id."""
+    if name not in _ALL:
+        raise ValueError(f"experiment: there is no experiment '{name}'. {near_name(name, _ALL)}")
+    return _ALL[name]

@@ -1,0 +1,211 @@
+"""Where results live: one folder for each completed run, found by content, written atomically, checked when read.
+
+    store/
+      experiments/completion/fig2/3f9c…/   record.json  data.nc  figure.svg  figure.pdf  figure.png
+      checks/completion/theorem-3.3/91ab…/ record.json
+      scratch/…                            checkpoints of runs that are not complete yet
+      parts/…                              folders being written
+
+A folder can be copied anywhere and opened with `Store.open_record`. `record.json` holds the digest of every file beside
+it and one of itself, so that a damaged or edited file is noticed.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deeplinear.experiments._base import Claim
+
+if TYPE_CHECKING:
+    import xarray
+
+FORMAT = 1
+"""Version of the layout of a run folder."""
+
+RECORD = "record.json"
+
+
+class CorruptRecord(RuntimeError):
+    """A run folder whose files are not what was written; the text says which and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A completed run, as its folder tells it.
+
+    Attributes:
+        path: The folder.
+        kind: `experiment` or `check`.
+        id: Of the experiment or check.
+        key: Content address.
+        content: Everything in `record.json`: spec, claims, environment, timing.
+    """
+
+    path: Path
+    kind: str
+    id: str
+    key: str
+    content: Mapping[str, Any]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """The claims with their verdicts."""
+        return tuple(
+            Claim(**{**claim, "measured": float(claim["measured"])}) for claim in self.content.get("claims", ())
+        )
+
+    def file(self, name: str) -> bytes:
+        """Content of a file of the folder, if it is what was written."""
+        digests = self.content["files"]
+        if name not in digests:
+            raise FileNotFoundError(f"{self.path} has no file '{name}'; it has {sorted(digests)}.")
+        try:
+            data = (self.path / name).read_bytes()
+        except OSError as error:
+            raise CorruptRecord(f"{self.path / name} cannot be read: {error.strerror or error}.") from None
+        if _digest(data) != digests[name]:
+            raise CorruptRecord(f"{self.path / name} is not what was written: its digest differs from the record's.")
+        return data
+
+    def dataset(self) -> "xarray.Dataset":
+        """The arrays."""
+        import xarray
+
+        self.file("data.nc")
+        with xarray.open_dataset(self.path / "data.nc", engine="h5netcdf") as opened:
+            return opened.load()
+
+    def verify(self) -> None:
+        """Raise `CorruptRecord` if any file is not what was written."""
+        for name in self.content["files"]:
+            self.file(name)
+
+
+class Store:
+    """A folder of completed runs."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def folder(self, kind: str, name: str, key: str) -> Path:
+        """Folder of a run, present or not."""
+        return self.path / f"{kind}s" / name / key
+
+    def find(self, kind: str, name: str, key: str) -> Record | None:
+        """The record of a completed run, all files checked; `None` if there is none.
+
+        Raises:
+            CorruptRecord: If there is one, but damaged.
+        """
+        folder = self.folder(kind, name, key)
+        if not folder.exists():
+            return None
+        record = self.open_record(folder)
+        if (record.kind, record.id, record.key) != (kind, name, key):
+            raise CorruptRecord(f"{folder} holds {record.kind} {record.id} {record.key}, not what its place says.")
+        record.verify()
+        return record
+
+    @staticmethod
+    def open_record(folder: str | os.PathLike[str]) -> Record:
+        """The record in a run folder, wherever it lies; its own digest is checked, those of the files on reading."""
+        path = Path(folder) / RECORD
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CorruptRecord(f"{path} is missing.") from None
+        except (OSError, ValueError) as error:
+            raise CorruptRecord(f"{path} is not readable: {error}.") from None
+        if not isinstance(content, dict) or content.pop("digest", None) != _digest(_canonical(content)):
+            raise CorruptRecord(f"{path} is not what was written: its digest differs.")
+        if content.get("format") != FORMAT:
+            raise CorruptRecord(f"{path} has format {content.get('format')}, but this program reads {FORMAT}.")
+        return Record(Path(folder), content["kind"], content["id"], content["key"], content)
+
+    def put(
+        self, kind: str, name: str, key: str, content: Mapping[str, Any], files: Mapping[str, bytes] | None = None
+    ) -> Record:
+        """Write a completed run. It is there as a whole or not at all; a damaged one in its place is replaced."""
+        files = files or {}
+        body = {
+            **content,
+            "format": FORMAT,
+            "kind": kind,
+            "id": name,
+            "key": key,
+            "files": {file: _digest(data) for file, data in files.items()},
+        }
+        part = self.path / "parts" / uuid.uuid4().hex
+        part.mkdir(parents=True)
+        try:
+            for file, data in files.items():
+                _write(part / file, data)
+            text = json.dumps({**body, "digest": _digest(_canonical(body))}, indent=2, allow_nan=False)
+            _write(part / RECORD, text.encode() + b"\n")
+            target = self.folder(kind, name, key)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._place(part, target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                part.parent.rmdir()
+        return self.open_record(target)
+
+    def _place(self, part: Path, target: Path) -> None:
+        """Rename a whole folder into its place; what stands there is moved out of the way first."""
+        for _ in range(2):
+            try:
+                os.rename(part, target)
+                return
+            except OSError:
+                if not target.exists():
+                    raise
+                aside = part.with_name(uuid.uuid4().hex)
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(target, aside)
+                    shutil.rmtree(aside, ignore_errors=True)
+        os.rename(part, target)
+
+    def records(self, kind: str) -> Iterator[Record | CorruptRecord]:
+        """All runs of a kind, by id and key; a damaged one comes as the error that says what is wrong with it."""
+        root = self.path / f"{kind}s"
+        for path in sorted(path for path in root.glob("*/*/*") if path.is_dir()):
+            try:
+                record = self.open_record(path)
+                record.verify()
+                yield record
+            except CorruptRecord as error:
+                yield error
+
+    def scratch(self, key: str) -> Path:
+        """Folder for checkpoints of a run that is not complete yet."""
+        return self.path / "scratch" / key
+
+    def clear_scratch(self, key: str) -> None:
+        """Remove the checkpoints of a run, once it is complete."""
+        shutil.rmtree(self.scratch(key), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (self.path / "scratch").rmdir()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, allow_nan=False).encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file through to the disk: a folder must not be renamed before its files are there."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,7 @@
+"""The experiments of the papers, one folder for each paper."""
+
+from deeplinear.experiments._base import Experiment
+from deeplinear.experiments.catalog.completion import EXPERIMENTS as COMPLETION
+from deeplinear.experiments.catalog.tour import EXPERIMENTS as TOUR
+
+EXPERIMENTS: tuple[Experiment, ...] = (*TOUR, *COMPLETION)

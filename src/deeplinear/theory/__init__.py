@@ -1,0 +1,17 @@
+"""Theorems that can be run: statements, random instances, planted violations, verdicts."""
+
+from deeplinear.theory._check import (
+    STATUS as STATUS,
+    Check as Check,
+    Hypothesis as Hypothesis,
+    Measured as Measured,
+    Outcome as Outcome,
+    Reading as Reading,
+    Trial as Trial,
+    Verdict as Verdict,
+    Violation as Violation,
+    examine as examine,
+    generator as generator,
+    verify as verify,
+)
+from deeplinear.theory._registry import check as check, checks as checks, papers as papers

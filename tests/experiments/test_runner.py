@@ -1,0 +1,189 @@
+"""Runs are stored one by one, taken from the store, and the same wherever they are made."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeplinear.experiments import (
+    CheckTask,
+    Member,
+    Record,
+    Store,
+    Task,
+    Tick,
+    collect,
+    execute,
+    experiment,
+    grid,
+    run,
+    run_checks,
+    task_of,
+)
+
+NAME = "completion/fig2"
+"""An experiment by formula: milliseconds once it is compiled."""
+
+
+def tasks(values: str) -> list[Task]:
+    chosen = experiment(NAME)
+    return [task_of(NAME, spec) for spec in grid(chosen.preset("quick"), {"value": values}, NAME)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_what_is_stored_is_not_run_again(store: Store) -> None:
+    ticks: list[Tick] = []
+    first = run(tasks("1,2"), store, progress=ticks.append)
+    assert [m.status for m in first] == ["completed", "completed"]
+    assert ticks[-1].done == ticks[-1].members == 2 and ticks[-1].rate > 0
+    second = run(tasks("2,3,1"), store)
+    assert [m.status for m in second] == ["stored", "completed", "stored"]
+    assert [m.status for m in run(tasks("1"), store, again=True)] == ["completed"]
+    record = first[0].record
+    assert record is not None
+    assert {"data.nc", "figure.svg", "figure.pdf", "figure.png"} <= set(record.content["files"])
+    assert record.content["environment"]["versions"]["jax"] and record.content["timing"]["seconds"] > 0
+    assert record.content["spec"]["value"] == 1.0 and all(claim.holds for claim in record.claims)
+    assert "sigma_2" in record.dataset()
+
+
+def test_damage_is_reported_and_run_again(store: Store) -> None:
+    (member,) = run(tasks("1"), store)
+    assert member.record is not None
+    path = member.record.path / "data.nc"
+    path.write_bytes(path.read_bytes()[:-1])
+    (again,) = run(tasks("1"), store)
+    assert again.status == "completed" and "damaged" in again.reason
+    assert run(tasks("1"), store)[0].status == "stored"
+
+
+def test_a_member_that_fails_is_not_stored_and_stops_no_other(store: Store) -> None:
+    good = tasks("1,2")
+    bad = Task(NAME, {**good[0].spec, "blocks": 0}, "bad")
+    seen: list[Member] = []
+    settled = run([good[0], bad, good[1]], store, report=seen.append)
+    assert [m.status for m in settled] == ["completed", "failed", "completed"] and len(seen) == 3
+    assert "blocks must be at least 2" in settled[1].reason
+    assert store.find("experiment", NAME, "bad") is None
+
+
+def numbers(settled: list[Member]) -> list[np.ndarray]:
+    return [m.record.dataset()["sigma_2"].to_numpy() for m in settled if m.record is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["processes", "dask"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_every_executor_gives_the_same_numbers(store: Store, tmp_path: Path, executor: str) -> None:
+    here = numbers(run(tasks("0.1,1,10"), store))
+    there = numbers(run(tasks("0.1,1,10"), Store(tmp_path / "other"), executor=executor, workers=2))
+    assert len(here) == len(there) == 3
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_collect_joins_the_members(store: Store) -> None:
+    run(tasks("1,2"), store)
+    joined, missing = collect(tasks("1,2,3"), store, ("value",))
+    assert missing == 1 and joined.sizes["member"] == 2
+    np.testing.assert_array_equal(joined["spec.value"], [1.0, 2.0])
+    with pytest.raises(ValueError, match="None of these members"):
+        collect(tasks("7"), store, ("value",))
+
+
+def test_executors_refuse_what_they_do_not_know() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'processes'"):
+        execute(str, [1], executor="process")
+    with pytest.raises(ValueError, match="address is for the executor 'dask'"):
+        execute(str, [1], address="tcp://x")
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        execute(str, [1], executor="processes", workers=0)
+
+
+def test_outcomes_of_checks_are_stored(store: Store) -> None:
+    from deeplinear.theory import checks
+
+    name = checks()[0].id
+    ((task, record),) = run_checks([CheckTask(name, 2, 0)], store)
+    assert isinstance(record, Record) and record.content["status"] in ("holds", "erratum")
+    found = store.find("check", name, task.key)
+    assert found is not None and found.content["instances"] == 2
+    assert CheckTask(name, 2, 1).key != task.key
+
+
+# --- Kills and interrupts ---------------------------------------------------------------------------------------------
+
+SWEEP = ["experiment", "sweep", NAME, "value=" + ",".join(map(str, range(1, 401))), "--json"]
+
+
+def begin(store: Path, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "deeplinear.cli", *SWEEP, "--store", str(store), *more]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def completed(store: Path) -> int:
+    return len(list((store / "experiments").glob("*/*/*/record.json")))
+
+
+def wait_for(store: Path, count: int, process: subprocess.Popen) -> None:
+    limit = time.monotonic() + 120
+    while completed(store) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Kill -9 in the middle: every record there is whole, and only the member in flight is lost."""
+    folder = tmp_path / "store"
+    process = begin(folder)
+    wait_for(folder, 3, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    kept = completed(folder)
+    assert kept >= 3
+    assert all(isinstance(record, Record) for record in Store(folder).records("experiment"))
+    stamps = {path: path.stat().st_mtime_ns for path in folder.glob("experiments/*/*/*/record.json")}
+    settled = run(tasks(",".join(str(k) for k in range(1, kept + 3))), Store(folder))
+    statuses = [member.status for member in settled]
+    assert statuses.count("stored") == kept and statuses.count("completed") == 2
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+@pytest.mark.slow
+def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    process = begin(folder)
+    wait_for(folder, 2, process)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    told = json.loads(out)
+    assert told["ok"] is False and len(told["members"]) == completed(folder) >= 2
+    assert "the same command goes on" in err and "Traceback" not in err
+
+
+def test_specs_of_all_presets_survive_the_journey() -> None:
+    """What a worker gets is the spec that was asked for."""
+    from deeplinear.experiments import experiments, from_plain
+
+    for one in experiments():
+        assert {"quick", "paper"} <= set(one.presets)
+        for spec in one.presets.values():
+            task = json.loads(json.dumps(dataclasses.asdict(task_of(one.id, spec))))
+            assert from_plain(one.kind, task["spec"]) == spec and one.key(spec) == task["key"]
