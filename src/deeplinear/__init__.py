@@ -8,6 +8,8 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from deeplinear._about import __version__ as __version__, use_64_bit as use_64_bit
+
 if TYPE_CHECKING:
     from deeplinear import (
         core as core,
@@ -20,19 +22,7 @@ if TYPE_CHECKING:
         theory as theory,
     )
 
-__version__ = "0.2.0"
-
 _SUBPACKAGES = ("core", "dynamics", "exact", "experiments", "models", "plots", "report", "theory")
-
-
-def use_64_bit() -> None:
-    """Switch JAX to 64-bit numbers, for this process; call it at the start of a program, before anything is computed.
-
-    The package never does so by itself. The command line and the workers of an experiment call it.
-    """
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
 
 
 def __getattr__(name: str) -> ModuleType:

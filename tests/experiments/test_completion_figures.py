@@ -92,7 +92,7 @@ def test_phase_diagram() -> None:
     ratio = dataset["ratio"].sel(depth=4)
     near = ratio.where(abs(np.log(dataset["m"] / dataset["crossover"].sel(deep=4))) < 0.4)
     small = near.where(dataset["scale"] < 1e-3)
-    assert 0.05 < float(small.min()) and float(small.max()) < 0.95
+    assert float(small.min()) > 0.05 and float(small.max()) < 0.95
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def test_instances_depend_on_names_only(seed: int) -> None:
 
 @pytest.mark.parametrize(("instances", "seed"), [(0, 0), (1, -1)])
 def test_bad_numbers_are_refused(instances: int, seed: int) -> None:
-    with pytest.raises(ValueError, match="verify: (instances|seed)"):
+    with pytest.raises(ValueError, match=r"verify: (instances|seed)"):
         verify(SQUARES, instances=instances, seed=seed)
 
 

@@ -6,7 +6,7 @@ import platform
 import re
 from typing import Any
 
-from deeplinear import __version__
+from deeplinear._about import __version__
 from deeplinear.cli._options import SEED, read_value
 from deeplinear.cli._shell import Code, numerics, print_json, print_table
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from deeplinear import __version__
+from deeplinear._about import __version__
 from deeplinear.cli._interrupt import INTERRUPTED
 from deeplinear.cli._options import SIMULATE, as_flags
 from deeplinear.cli._shell import Code, UsageError, say

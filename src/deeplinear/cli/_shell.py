@@ -27,7 +27,7 @@ class UsageError(Exception):
 
 def numerics() -> None:
     """Switch JAX to 64-bit numbers. Commands that compute call this before anything else."""
-    from deeplinear import use_64_bit
+    from deeplinear._about import use_64_bit
 
     use_64_bit()
 

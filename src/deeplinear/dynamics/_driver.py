@@ -354,11 +354,9 @@ class Driver:
         counts = np.zeros(len(t), int)
         counts[: len(ids)] = wanted
         room = self.room(len(counts))
-        shots = Snapshots(
-            jnp.zeros((len(counts), room), y.dtype).at[:, 0].set(t),
-            jnp.zeros((len(counts), room, y.shape[1]), y.dtype).at[:, 0].set(y),
-            jnp.asarray(counts),
-        )
+        times, states = np.zeros((len(counts), room), t.dtype), np.zeros((len(counts), room, y.shape[1]), y.dtype)
+        times[:, 0], states[:, 0] = t, y
+        shots = Snapshots(jnp.asarray(times), jnp.asarray(states), jnp.asarray(counts))
         self.record(ids, problem, shots, state)
 
     def begun(self, state: Any) -> Any:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from deeplinear import __version__
+from deeplinear._about import __version__
 from deeplinear.core import (
     RESULTS,
     Params,

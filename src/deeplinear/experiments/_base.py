@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar
 
@@ -10,12 +12,15 @@ import jax
 from jaxtyping import Array, Key
 
 from deeplinear.core import RESULTS, Trajectory, near_name
+from deeplinear.experiments._executors import processors
 from deeplinear.experiments._spec import fields, key_of, plain
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
+A = TypeVar("A")
+R = TypeVar("R")
 S = TypeVar("S")
 
 
@@ -73,10 +78,45 @@ class Context:
     Attributes:
         progress: Called now and then with the fraction done and a few words.
         scratch: Folder for checkpoints of this very run, kept until it is complete; `None` if there is none.
+        stopped: Set when the run is interrupted, for parts of it that are done in other threads.
     """
 
     progress: Callable[[float, str], None] = lambda fraction, text: None
     scratch: Path | None = None
+    stopped: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def each(self, function: Callable[[A], R], parts: Sequence[A], what: Callable[[A], str] = str) -> list[R]:
+        """Apply a function to independent parts of a run, several at once: while one computes, another compiles.
+
+        Args:
+            function: Of one part; its simulations are given `progress=context.watch`, so that they can be stopped.
+            parts: The parts.
+            what: Words for a part, shown when it is done.
+        """
+        workers, done = min(len(parts), processors()), []
+
+        def finish(part: A) -> R:
+            result = function(part)
+            done.append(part)
+            self.progress(len(done) / len(parts), what(part))
+            return result
+
+        if workers <= 1:
+            return [finish(part) for part in parts]
+        with ThreadPoolExecutor(workers) as pool:
+            futures = [pool.submit(finish, part) for part in parts]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                self.stopped.set()
+                for future in futures:
+                    future.cancel()
+                raise
+
+    def watch(self, now: Any) -> None:
+        """For the argument `progress` of a simulation: stops it when the run was interrupted in another thread."""
+        if self.stopped.is_set():
+            raise KeyboardInterrupt
 
     def complete(self, trajectory: Trajectory, *, keep_failed: bool = False) -> Trajectory:
         """The trajectory, unless it was interrupted or broke down: an experiment never goes on from half a run.

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from deeplinear import use_64_bit
+from deeplinear._about import use_64_bit
 from deeplinear.experiments._compute import environment
 from deeplinear.experiments._executors import execute
 from deeplinear.experiments._store import CorruptRecord, Record, Store

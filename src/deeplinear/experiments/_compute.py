@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from deeplinear import __version__, use_64_bit
+from deeplinear._about import __version__, use_64_bit
 from deeplinear.experiments._base import Claim, Context
 from deeplinear.experiments._registry import experiment
 from deeplinear.experiments._spec import from_plain, plain

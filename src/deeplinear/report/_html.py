@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear import __version__
+from deeplinear._about import __version__
 from deeplinear.experiments import Record, Store
 from deeplinear.report._content import (
     Content,

@@ -83,6 +83,11 @@ def _draw(rng: np.random.Generator) -> Column:
     return Column(observed(MODEL, rows, column, _targets(rng, len(rows))), _start(rng))
 
 
+def _draw_large(rng: np.random.Generator) -> Column:
+    """Starts of moderate size, where the bound exceeds one."""
+    return dataclasses.replace(_draw(rng), params=_start(rng, 0.5, 1.5))
+
+
 def _two_columns(rng: np.random.Generator) -> Column:
     """Two columns whose targets are at a right angle: their rows cannot align with both."""
     rows, columns = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -300,7 +305,7 @@ CHECKS: tuple[Check, ...] = (
         hypotheses=ONE_COLUMN,
         tolerances={"share orthogonal to u, beyond B/(1+B)": RATIO_TOLERANCE, "B/(1+B) - 1": 0.0},
         measure=_measure_vacuous,
-        draw=_draw,
+        draw=_draw_large,
         violations=(Violation("a second observed column", _two_columns),),
         printed="The bound B_i of a share tells something for every initialisation, that is, it is at most 1.",
         adopt=_adopt,

@@ -111,22 +111,20 @@ def _run_starts(spec: StartSpec, context: Context) -> "xarray.Dataset":
 
     depths = np.asarray(spec.depths)[:, None]
     family = block_limit(depths, spec.scale ** (1 / depths), np.asarray(spec.ms), blocks=WIDTH).effective_rank
-    found = []
-    for position, depth in enumerate(spec.depths):
-        context.progress(position / len(spec.depths), f"depth {depth}")
+
+    def train(depth: int) -> Limits:
         draws = normal_layers(seed_key(spec.seed, "fig10", "start", depth), depth, spec.trials, WIDTH)
-        found.append(
-            flow_limits(
-                context,
-                np.ones((WIDTH, WIDTH)),
-                diagonal_mask(WIDTH),
-                [spec.scale ** (1 / depth) * draw for draw in draws],
-                rtol=spec.rtol,
-                below=spec.loss_below,
-                max_steps=spec.max_steps,
-            )
+        return flow_limits(
+            context,
+            np.ones((WIDTH, WIDTH)),
+            diagonal_mask(WIDTH),
+            [spec.scale ** (1 / depth) * draw for draw in draws],
+            rtol=spec.rtol,
+            below=spec.loss_below,
+            max_steps=spec.max_steps,
         )
-    context.progress(1.0, "done")
+
+    found = context.each(train, spec.depths, "depth {}".format)
     variables = _ends(found, ("depth", "trial"), "effective_rank", spec.loss_below)
     words = {"long_name": "effective rank of the limit from starts of the family", "units": "1"}
     variables["family"] = (("depth", "m"), np.asarray(family), words)
@@ -235,22 +233,20 @@ def _run_noise(spec: NoiseSpec, context: Context) -> "xarray.Dataset":
     clean = np.zeros((1, spec.width))
     values = np.concatenate([clean, *(size * noise for size in spec.noises)]) + spec.value
     targets = values[:, :, None] * np.eye(spec.width)
-    found: list[Limits] = []
-    for position, depth in enumerate(spec.depths):
-        context.progress(position / len(spec.depths), f"depth {depth}")
+
+    def train(depth: int) -> Limits:
         layer = family_layer(scales ** (1 / depth), spec.m, spec.width)
-        found.append(
-            flow_limits(
-                context,
-                targets,
-                diagonal_mask(spec.width),
-                [layer[:, None]] * depth,
-                rtol=spec.rtol,
-                below=spec.loss_below,
-                max_steps=spec.max_steps,
-            )
+        return flow_limits(
+            context,
+            targets,
+            diagonal_mask(spec.width),
+            [layer[:, None]] * depth,
+            rtol=spec.rtol,
+            below=spec.loss_below,
+            max_steps=spec.max_steps,
         )
-    context.progress(1.0, "done")
+
+    found = context.each(train, spec.depths, "depth {}".format)
     depths = np.asarray(spec.depths)[:, None]
     theory = block_limit(depths, scales ** (1 / depths), spec.m, blocks=spec.width, value=spec.value).stable_rank
     ends = _ends(found, ("depth", "scale", "member"), "stable_rank", spec.loss_below)
@@ -384,22 +380,20 @@ def _run_values(spec: ValuesSpec, context: Context) -> "xarray.Dataset":
     import xarray
 
     width, scales = len(spec.values), np.asarray(spec.scales)
-    found = []
-    for position, depth in enumerate(spec.depths):
-        context.progress(position / len(spec.depths), f"depth {depth}")
+
+    def train(depth: int) -> Limits:
         layer = family_layer(scales ** (1 / depth), np.asarray(spec.ms)[:, None], width)
-        found.append(
-            flow_limits(
-                context,
-                np.diag(spec.values),
-                diagonal_mask(width),
-                [layer] * depth,
-                rtol=spec.rtol,
-                below=spec.loss_below,
-                max_steps=spec.max_steps,
-            )
+        return flow_limits(
+            context,
+            np.diag(spec.values),
+            diagonal_mask(width),
+            [layer] * depth,
+            rtol=spec.rtol,
+            below=spec.loss_below,
+            max_steps=spec.max_steps,
         )
-    context.progress(1.0, "done")
+
+    found = context.each(train, spec.depths, "depth {}".format)
     variables = _ends(found, ("depth", "m", "scale"), "stable_rank", spec.loss_below)
     words = {"long_name": "stable rank of the limit of two layers, closed form", "units": "1"}
     variables["exact"] = (("m", "scale"), _exact_two(spec), words)

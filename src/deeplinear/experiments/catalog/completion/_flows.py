@@ -43,12 +43,12 @@ class Limits:
     @property
     def effective_rank(self) -> Float[np.ndarray, "*batch"]:
         """Effective rank of the product."""
-        return np.asarray(spectrum_effective_rank(self.singular_values))
+        return np.asarray(jax.jit(spectrum_effective_rank)(self.singular_values))
 
     @property
     def stable_rank(self) -> Float[np.ndarray, "*batch"]:
         """Stable rank of the product."""
-        return np.asarray(spectrum_stable_rank(self.singular_values))
+        return np.asarray(jax.jit(spectrum_stable_rank)(self.singular_values))
 
 
 def flow_limits(
@@ -84,6 +84,7 @@ def flow_limits(
         until=until(loss, below=below),
         every=END,
         max_steps=max_steps,
+        progress=context.watch,
     )
     context.complete(trajectory)
     product = trajectory.params[0]

@@ -83,8 +83,9 @@ def run_optimisers(spec: Optimisers, context: Context) -> "xarray.Dataset":
     losses, steps = np.full(shape, np.nan), np.zeros(shape, dtype=int)
     finished, diverged = np.zeros(shape, bool), np.zeros(shape, bool)
     target, mask = spec.value * jnp.eye(spec.width), jnp.eye(spec.width)
-    for k, depth in enumerate(spec.depths):
-        context.progress(k / len(spec.depths), f"{spec.method}, depth {depth}")
+
+    def train(depth: int) -> None:
+        k = spec.depths.index(depth)
         drawn = normal_layers(seed_key(spec.seed, "start", depth), depth, spec.seeds, spec.width)
         alpha = np.asarray(spec.scales) ** (1 / depth)
         layers = tuple(
@@ -100,6 +101,7 @@ def run_optimisers(spec: Optimisers, context: Context) -> "xarray.Dataset":
             every=END,
             max_steps=spec.max_steps,
             key=seed_key(spec.seed, "entries", depth),
+            progress=context.watch,
         )
         context.complete(trajectory, keep_failed=True)
         product = trajectory.params[0]
@@ -111,6 +113,8 @@ def run_optimisers(spec: Optimisers, context: Context) -> "xarray.Dataset":
         steps[k] = trajectory.final_time.reshape(shape[1:])
         finished[k] = np.array([code.finished for code in codes]).reshape(shape[1:])
         diverged[k] = np.array([code.failed for code in codes]).reshape(shape[1:])
+
+    context.each(train, spec.depths, "depth {}".format)
     dims = ("depth", "scale", "start")
     share = values / values[..., :1]
     return xarray.Dataset(
@@ -134,7 +138,7 @@ def plot_optimisers(dataset: "xarray.Dataset", spec: Optimisers) -> "Figure":
     for axis, scale in zip(axes, spec.scales, strict=True):
         here = ranks.sel(scale=scale)
         axis.plot(np.repeat(spec.depths, spec.seeds), here.to_numpy().ravel(), ".", color="#999999", markersize=4)
-        axis.errorbar(spec.depths, here.mean("start"), here.std("start"), capsize=3, linewidth=1.4, **look(0))
+        axis.errorbar(spec.depths, here.mean("start"), here.std("start"), capsize=3, **look(0))
         axis.set(title=rf"$\alpha^L = {_power(scale)}$", xlabel="depth $L$", xticks=list(spec.depths))
         axis.margins(x=0.12)
     axes[0].set_ylabel("stable rank of the limit")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import RESULTS, check_count, check_number, effective_rank, stable_rank
-from deeplinear.dynamics import GradientFlow, Progress, ensemble, loss, plasticity, until
+from deeplinear.dynamics import GradientFlow, ensemble, loss, plasticity, until
 from deeplinear.exact import disconnected, warm_start_bounds
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.experiments.catalog.completion._flows import (
@@ -82,36 +82,35 @@ def run_reveal(spec: Reveal, context: Context) -> "xarray.Dataset":
     names = ("effective_rank", "stable_rank", "reconstruction_error", "held_out_error", "loss", "times", "gradients")
     values = {name: np.full(shape, np.nan) for name in (*names, "seconds")}
     reached = np.zeros(shape, bool)
-    parts = len(spec.depths) * len(spec.scales)
-    for k, depth in enumerate(spec.depths):
-        model = DeepLinear((spec.width,) * (depth + 1))
-        for j, scale in enumerate(spec.scales):
-            done = (k * len(spec.scales) + j) / parts
 
-            def tell(phase: str, now: Progress, done: float = done, text: str = f"L = {depth}, {scale:g}") -> None:
-                context.progress(done, f"{text}, {phase}: {now.ended}/{now.members} ended, {now.steps:,} steps")
+    def reveal(part: tuple[int, float]) -> None:
+        depth, scale = part
+        k, j = spec.depths.index(depth), spec.scales.index(scale)
+        found = plasticity(
+            DeepLinear((spec.width,) * (depth + 1)),
+            np.stack(targets),
+            np.stack(seen),
+            np.stack(more),
+            MatchedGaussian(scale, rule="product"),
+            key=jnp.stack([seed_key(spec.seed, "start", depth, trial) for trial in range(spec.trials)]),
+            method=GradientFlow(spec.rtol),
+            threshold=None if spec.horizon else spec.loss_below,
+            horizon=spec.horizon or None,
+            every=END if not spec.horizon else None,
+            checkpoints=context.scratch,
+            max_steps=spec.max_steps,
+            progress=lambda phase, now: context.watch(now),
+        )
+        for trajectory in found.phases.values():
+            context.complete(trajectory)
+        for p, phase in enumerate(PHASES):
+            for name in values:
+                values[name][p, k, j] = getattr(found, name)[phase]
+            reached[p, k, j] = found.reached[phase]
 
-            found = plasticity(
-                model,
-                np.stack(targets),
-                np.stack(seen),
-                np.stack(more),
-                MatchedGaussian(scale, rule="product"),
-                key=jnp.stack([seed_key(spec.seed, "start", depth, trial) for trial in range(spec.trials)]),
-                method=GradientFlow(spec.rtol),
-                threshold=None if spec.horizon else spec.loss_below,
-                horizon=spec.horizon or None,
-                every=END if not spec.horizon else None,
-                checkpoints=context.scratch,
-                max_steps=spec.max_steps,
-                progress=tell,
-            )
-            for trajectory in found.phases.values():
-                context.complete(trajectory)
-            for p, phase in enumerate(PHASES):
-                for name in values:
-                    values[name][p, k, j] = getattr(found, name)[phase]
-                reached[p, k, j] = found.reached[phase]
+    # All depths of one scale before the next scale, which finds the code of each depth compiled.
+    parts = [(depth, scale) for scale in spec.scales for depth in spec.depths]
+    context.each(reveal, parts, lambda part: f"depth {part[0]}, scale {part[1]:g}")
     dims = ("phase", "depth", "scale", "trial")
     return xarray.Dataset(
         {name: (dims, value) for name, value in values.items()} | {"reached": (dims, reached)},
@@ -185,7 +184,7 @@ def claims_reveal(dataset: "xarray.Dataset", spec: Reveal) -> list[Claim]:
         before = ranks.sel(phase="before")
         claims.append(
             Claim.at_least(
-                "Training on the first entries ends at lower rank where the network is deeper: depth 2 minus the others",
+                "Training on the first entries ends at lower rank in deeper networks: depth 2 minus the others",
                 before.sel(depth=2) - before.sel(depth=deep).max(),
                 0.5,
             )
@@ -301,7 +300,7 @@ def plot_corner(dataset: "xarray.Dataset", spec: Corner) -> "Figure":
         curve, style = dataset[name].sel(phase=phase), look(position)
         axis.plot(finite, curve.sel(m=finite), label=label, **style)
         if math.inf in spec.ms:
-            axis.plot([last], [float(curve.sel(m=math.inf))], linestyle="none", markersize=6, **style)
+            axis.plot([last], [float(curve.sel(m=math.inf))], **{**style, "linestyle": "none", "markersize": 6})
 
     draw(left, "effective_rank", "before", 2, "before")
     draw(left, "effective_rank", "warm", 0, "warm")

@@ -9,6 +9,7 @@ import numpy as np
 from deeplinear.core import check_count
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.experiments.catalog.completion._flows import (
+    Limits,
     at_most_scale,
     check_depths,
     check_flow,
@@ -72,12 +73,11 @@ def _compute(spec: RankSpec, context: Context, name: str, masks: np.ndarray, sha
 
     left, right = (jax.random.normal(seed_key(spec.seed, name, side), (count, width)) for side in ("left", "right"))
     truth = by_pattern(left[:, :, None] * right[:, None, :])
-    found = []
-    for position, depth in enumerate(spec.depths):
-        context.progress(position / len(spec.depths), f"depth {depth}")
+
+    def train(depth: int) -> Limits:
         alpha = np.asarray(spec.scales)[:, None, None, None] ** (1 / depth)
         draws = normal_layers(seed_key(spec.seed, name, "start", depth), depth, count, width)
-        limits = flow_limits(
+        return flow_limits(
             context,
             truth,
             masks[:, None, None],
@@ -86,8 +86,8 @@ def _compute(spec: RankSpec, context: Context, name: str, masks: np.ndarray, sha
             below=spec.loss_below,
             max_steps=spec.max_steps,
         )
-        found.append(limits)
-    context.progress(1.0, "done")
+
+    found = context.each(train, spec.depths, "depth {}".format)
     words = {"effective_rank": "effective rank of the limit", "loss": "loss reached", "time": "time of the flow"}
     variables: dict[str, Any] = {
         variable: (DIMS, np.stack([getattr(one, variable) for one in found]), {"long_name": text, "units": "1"})
@@ -270,7 +270,7 @@ EXPERIMENTS = (
         shows="With the diagonal of a rank-1 2 x 2 matrix observed, depth 2 ends at rank 2 at any scale of the start, "
         "deeper networks at rank 1 for small ones; with a column observed all end at rank 1.",
         presets={
-            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=100),
+            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=60),
             "paper": RankSpec(),
             "large": RankSpec(depths=(2, 3, 4, 5), trials=10_000),
         },
@@ -285,7 +285,7 @@ EXPERIMENTS = (
         shows="Mean effective rank over all connected and all disconnected patterns of 3 x 3 matrices: only depth 2 on "
         "disconnected patterns keeps a high rank for small starts.",
         presets={
-            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=10),
+            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=6),
             "paper": RankSpec(trials=10),
             "large": RankSpec(depths=(2, 3, 4, 5), trials=500),
         },

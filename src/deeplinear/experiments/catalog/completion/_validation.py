@@ -70,15 +70,17 @@ def run_validation(spec: Validation, context: Context) -> "xarray.Dataset":
     ended = {"flow": np.zeros((*shape, len(spec.scales)), bool)}
     ended["descent"] = np.zeros((*shape, len(spec.descent_scales)), bool)
     order = np.full(len(spec.order_lrs), np.nan)
-    for k, depth in enumerate(spec.depths):
-        context.progress(k / len(spec.depths), f"depth {depth}")
+
+    def flow_to_the_end(depth: int) -> None:
+        k = spec.depths.index(depth)
         trajectory = _train(spec, context, depth, spec.ms, spec.scales, GradientFlow(spec.rtol))
-        first, second = _values(trajectory, len(spec.ms))
-        flow["first"][:, k], flow["second"][:, k] = first, second
+        flow["first"][:, k], flow["second"][:, k] = _values(trajectory, len(spec.ms))
         flow["time"][:, k] = trajectory.final_time.reshape(len(spec.ms), -1)
         flow["gradients"][:, k] = np.reshape(trajectory.stats["gradient_evaluations"], (len(spec.ms), -1))
         ended["flow"][:, k] = _ended(trajectory).reshape(len(spec.ms), -1)
-        context.progress((k + 0.5) / len(spec.depths), f"depth {depth}, descent")
+
+    def descend(depth: int) -> None:
+        k = spec.depths.index(depth)
         trajectory = _train(spec, context, depth, spec.ms, spec.descent_scales, GradientDescent(spec.lr))
         descent["first"][:, k], descent["second"][:, k] = _values(trajectory, len(spec.ms))
         descent["steps"][:, k] = trajectory.final_time.reshape(len(spec.ms), -1)
@@ -86,7 +88,10 @@ def run_validation(spec: Validation, context: Context) -> "xarray.Dataset":
         if depth == ORDER_DEPTH:
             methods = [GradientDescent(lr) for lr in spec.order_lrs]
             trajectory = _train(spec, context, depth, (ORDER_M,), (ORDER_SCALE,) * len(methods), methods)
-            order = _values(trajectory, 1)[1][0]
+            order[:] = _values(trajectory, 1)[1][0]
+
+    parts = [(work, depth) for work in (flow_to_the_end, descend) for depth in spec.depths]
+    context.each(lambda part: part[0](part[1]), parts, lambda part: f"depth {part[1]}")
     depths = np.asarray(spec.depths, dtype=float)[None, :, None]
 
     def theory(scales: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -160,6 +165,7 @@ def _train(
         until=until(loss, below=spec.threshold),
         every=END,
         max_steps=spec.max_steps,
+        progress=context.watch,
     )
     return context.complete(trajectory)
 
@@ -263,7 +269,9 @@ EXPERIMENTS = (
         shows="Training ends where the formula says: gradient flow at every scale, also at the smallest, for which "
         "gradient descent is too slow, and descent up to an error of first order in its step.",
         presets={
-            "quick": Validation(depths=(2, 3, 4), ms=(10.0,), scales=(1e-2, 1e-4, 1e-10), descent_scales=(1e-2, 1e-4)),
+            "quick": Validation(
+                depths=(2, 3), ms=(10.0,), scales=(1e-2, 1e-4, 1e-10), descent_scales=(1e-2, 1e-3, 1e-4)
+            ),
             "paper": Validation(),
         },
         run=run_validation,
