@@ -88,11 +88,11 @@ def test_figures_2_6_and_7_are_one_figure_rescaled() -> None:
 def test_phase_diagram() -> None:
     dataset, claims = made("phases", points=60)
     assert failing(claims) == [] and len(claims) == 3
-    # Along the crossover the rank is between one and all: the line lies where the colours change.
+    # The line lies where the colours change: within a factor of two of it the second value is neither small nor large.
     ratio = dataset["ratio"].sel(depth=4)
-    near = ratio.where(abs(np.log(dataset["m"] / dataset["crossover"].sel(deep=4))) < 0.4)
+    near = ratio.where(abs(np.log(dataset["m"] / dataset["crossover"].sel(deep=4))) < math.log(2))
     small = near.where(dataset["scale"] < 1e-3)
-    assert float(small.min()) > 0.05 and float(small.max()) < 0.95
+    assert 0.01 < float(small.min()) < 0.5 and 0.1 < float(small.max()) < 0.99
 
 
 @pytest.mark.slow
@@ -108,6 +108,9 @@ def test_figure_9_flow_and_descent_against_the_formula() -> None:
 OPTIMISERS = {"fig13": 1.553, "fig14": 1.553, "fig15": 1.718, "fig16": 1.727, "fig17": 1.726}
 """Mean stable rank at depth 2 and scale 1e-3 of ten other starts."""
 
+DEVIATION = 0.32
+"""Standard deviation of the stable rank over starts, the largest of the five optimisers, from 300 starts."""
+
 
 @pytest.mark.slow
 @pytest.mark.covers(
@@ -115,11 +118,11 @@ OPTIMISERS = {"fig13": 1.553, "fig14": 1.553, "fig15": 1.718, "fig16": 1.727, "f
 )
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_optimisers(name: str) -> None:
-    dataset, claims = made(name, seeds=8, scales=(1e-3,))
+    dataset, claims = made(name, seeds=10, scales=(1e-3,))
     assert failing(claims) == []
     ranks = dataset["stable_rank"].mean("start").sel(scale=1e-3)
-    spread = 3 * float(dataset["stable_rank"].sel(depth=2, scale=1e-3).std()) * math.sqrt(1 / 8 + 1 / 10)
-    assert abs(float(ranks.sel(depth=2)) - OPTIMISERS[name]) < spread
+    error = DEVIATION * math.sqrt(1 / 10 + 1 / 10)
+    assert abs(float(ranks.sel(depth=2)) - OPTIMISERS[name]) < 3 * error
     assert float(ranks.sel(depth=3)) < 1.25
 
 

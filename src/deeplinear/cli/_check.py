@@ -142,6 +142,8 @@ def run_command(
 def examine_command(flags: dict[str, Any], config: str | None, as_json: bool) -> Code:
     """Which theorems apply to a given problem and start, and what they say of it."""
     settings = resolve(SIMULATE, flags, config)
+    if settings["horizon"] is None and settings["until-loss"] is None:
+        settings = resolve(SIMULATE, {**flags, "horizon": "1"}, config)  # Each statement brings its own end.
     numerics()
     from deeplinear.cli._build import build
     from deeplinear.theory import STATUS, checks, examine

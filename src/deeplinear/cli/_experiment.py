@@ -276,7 +276,7 @@ def _run(
     strict: bool,
 ) -> Code:
     """Run tasks with a bar and say what came of them; claims that fail give exit 1 where `strict`."""
-    from deeplinear.experiments import Member, Store, run
+    from deeplinear.experiments import FORMATS, Member, Store, run
     from deeplinear.report import sweep_bar
 
     kind, helpers = executor_of(executor, workers, address)
@@ -293,6 +293,7 @@ def _run(
                 workers=helpers,
                 address=address,
                 again=again,
+                formats=FORMATS if strict else ("svg",),  # Pictures of a sweep take longer than its numbers.
                 progress=bar,
                 report=settled.append,
             )

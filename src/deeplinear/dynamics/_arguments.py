@@ -113,7 +113,7 @@ def stacked_params(params: Iterable[Any]) -> tuple[tuple[Any, ...], int | None]:
     counts = [int(layer.shape[0]) for layer in layers]
     if len(set(counts)) > 1:
         raise ValueError(f"ensemble: all layers of params must have the same number of members, but have {counts}.")
-    return layers, counts[0]
+    return tuple(jnp.asarray(layer) for layer in layers), counts[0]
 
 
 def _is_layer(item: Any) -> bool:

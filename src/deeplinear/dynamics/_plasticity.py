@@ -5,15 +5,10 @@ kept under the hash of everything that determines it, together with a digest of 
 """
 
 import dataclasses
-import hashlib
-import inspect
-import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -35,6 +30,7 @@ from deeplinear.core import (
 )
 from deeplinear.dynamics._arguments import checked_method
 from deeplinear.dynamics._base import AbstractMethod
+from deeplinear.dynamics._checkpoints import content_hash, load_checkpoint, save_checkpoint
 from deeplinear.dynamics._driver import Progress
 from deeplinear.dynamics._flow import GradientFlow
 from deeplinear.dynamics._probes import AbstractProbe, as_probes, loss
@@ -425,7 +421,7 @@ class _Runner:
             if start is None or self.folder is None:
                 continue
             contents[i] = self.content(problems[i], start, self.methods[i], noise[i])
-            loaded = _load(self.folder, contents[i])
+            loaded = load_checkpoint(self.folder, contents[i], lambda run: bool(_reached(run)))
             if loaded is not None:
                 found[i] = dataclasses.replace(loaded, info={**loaded.info, "loaded": [i], "phase": phase})
         missing = [i for i, start in enumerate(params) if start is not None and i not in found]
@@ -434,7 +430,7 @@ class _Runner:
             run = dataclasses.replace(run, info={**run.info, **info, "phase": phase, "loaded": []})
             found[i] = run
             if self.folder is not None and bool(_reached(run)):
-                _save(self.folder, contents[i], run)
+                save_checkpoint(self.folder, contents[i], run)
         like = [next(iter(found.values()))] * len(params) if shape is None else shape
         return [found[i] if i in found else _empty(like[i], phase) for i in range(len(params))]
 
@@ -492,8 +488,7 @@ class _Runner:
             "probes": self.probes,
             "version": __version__,
         }
-        plain = json.dumps({name: _plain(part) for name, part in parts.items()}, sort_keys=True)
-        return hashlib.sha256(plain.encode()).hexdigest()
+        return content_hash(parts)
 
 
 def _interrupted(runs: Iterable[Trajectory]) -> bool:
@@ -643,73 +638,3 @@ def _stack(runs: Sequence[Trajectory]) -> Trajectory:
         info={**first.info, **together, "loaded": [i for run in runs for i in run.info["loaded"]]},
         state=tuple(np.stack(leaves) for leaves in zip(*(run.state for run in runs), strict=True)),
     )
-
-
-# --- Checkpoints ------------------------------------------------------------------------------------------------------
-
-
-def _plain(item: Any) -> Any:
-    """Anything that determines a run as JSON: classes and fields by name, arrays by the hash of their bytes."""
-    if item is None or isinstance(item, bool | int | str):
-        return item
-    if isinstance(item, float):
-        return item.hex()
-    if isinstance(item, jax.Array | np.ndarray | np.generic):
-        array = np.ascontiguousarray(item)
-        return ["array", str(array.dtype), list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
-    if isinstance(item, list | tuple):
-        return [type(item).__name__, *(_plain(part) for part in item)]
-    if isinstance(item, Mapping):
-        return [type(item).__name__, *([_plain(name), _plain(part)] for name, part in item.items())]
-    if isinstance(item, type):
-        return [item.__module__, item.__qualname__]
-    if dataclasses.is_dataclass(item):
-        fields = {field.name: _plain(getattr(item, field.name)) for field in dataclasses.fields(item)}
-        return [_plain(type(item)), fields]
-    function = inspect.unwrap(item) if callable(item) else item
-    if inspect.isfunction(function):
-        cells = [_plain(cell.cell_contents) for cell in function.__closure__ or ()]
-        return [
-            function.__module__,
-            function.__qualname__,
-            _code(function.__code__),
-            cells,
-            _plain(function.__defaults__),
-        ]
-    raise TypeError(
-        f"plasticity: with checkpoints everything that determines a run must have a content, but {item!r} has none "
-        "that can be told; leave out checkpoints."
-    )
-
-
-def _code(code: CodeType) -> list[Any]:
-    """What a function does, without where it stands."""
-    constants = [_code(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts]
-    return [code.co_code.hex(), list(code.co_names), constants]
-
-
-def _save(folder: Path, content: str, run: Trajectory) -> None:
-    """Keep a phase; the digest comes last, so that it stands for a file that is whole."""
-    file = run.save(folder / content)
-    part = folder / f"{content}.sha256.part"
-    part.write_text(hashlib.sha256(file.read_bytes()).hexdigest() + "\n")
-    os.replace(part, folder / f"{content}.sha256")
-
-
-def _load(folder: Path, content: str) -> Trajectory | None:
-    """A phase that was kept, or `None`; a file that is not what was written is reported and left aside."""
-    file, digest = folder / f"{content}.nc", folder / f"{content}.sha256"
-    if not file.exists():
-        return None
-    try:
-        if hashlib.sha256(file.read_bytes()).hexdigest() != digest.read_text().strip():
-            raise ValueError("its bytes are not those that were written")
-        run = Trajectory.load(file)
-        if not bool(_reached(run)):
-            raise ValueError("the run in it did not reach its end")
-        return run
-    except (OSError, ValueError, KeyError) as error:
-        warnings.warn(
-            f"plasticity: the checkpoint {file} cannot be used ({error}); its phase is trained again.", stacklevel=2
-        )
-        return None

@@ -12,6 +12,7 @@ from deeplinear.experiments._checks import (
     run_checks as run_checks,
 )
 from deeplinear.experiments._compute import (
+    FORMATS as FORMATS,
     Result as Result,
     Task as Task,
     compute as compute,

@@ -7,7 +7,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,10 @@ def task_of(name: str, spec: Any) -> Task:
 
 
 def compute(
-    task: Task, scratch: str | None = None, progress: Callable[[float, str], None] = lambda fraction, text: None
+    task: Task,
+    scratch: str | None = None,
+    progress: Callable[[float, str], None] = lambda fraction, text: None,
+    formats: Sequence[str] = FORMATS,
 ) -> Result:
     """Run a task: arrays, claims, pictures, and how it was done.
 
@@ -51,6 +54,7 @@ def compute(
         task: What to run.
         scratch: Folder for checkpoints.
         progress: Called now and then with the fraction done and a few words.
+        formats: Formats of the picture; drawing often takes longer than computing.
     """
     use_64_bit()
     chosen = experiment(task.id)
@@ -63,7 +67,7 @@ def compute(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         dataset.to_netcdf(path / "data.nc", engine="h5netcdf")
-        missing = _draw(chosen, dataset, spec, path)
+        missing = _draw(chosen, dataset, spec, path, formats)
         for file in sorted(path.iterdir()):
             files[file.name] = file.read_bytes()
     content = {
@@ -102,7 +106,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _draw(chosen: Any, dataset: Any, spec: Any, folder: Path) -> str:
+def _draw(chosen: Any, dataset: Any, spec: Any, folder: Path, formats: Sequence[str]) -> str:
     """Write the pictures; without matplotlib there are none, and the text says so."""
     from deeplinear.plots import paper_style, save_figure
 
@@ -111,7 +115,7 @@ def _draw(chosen: Any, dataset: Any, spec: Any, folder: Path) -> str:
             figure = chosen.plot(dataset, spec)
     except ImportError as error:
         return str(error)
-    save_figure(figure, folder / "figure", formats=FORMATS)
+    save_figure(figure, folder / "figure", formats=formats)
     return ""
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deeplinear.experiments._compute import Result, Task, compute
+from deeplinear.experiments._compute import FORMATS, Result, Task, compute
 from deeplinear.experiments._executors import execute
 from deeplinear.experiments._store import CorruptRecord, Record, Store
 
@@ -53,6 +53,7 @@ def run(
     workers: int | None = None,
     address: str | None = None,
     again: bool = False,
+    formats: Sequence[str] = FORMATS,
     progress: Callable[[Tick], None] = lambda tick: None,
     report: Callable[[Member], None] = lambda member: None,
 ) -> list[Member]:
@@ -68,6 +69,7 @@ def run(
         workers: Number of workers.
         address: Of a Dask scheduler.
         again: Run also what is stored.
+        formats: Formats of the pictures of what is run.
         progress: Told how far the sweep is.
         report: Told each member as it is settled.
 
@@ -97,7 +99,7 @@ def run(
         progress(Tick(len(settled), len(tasks), rate, left, text, fraction))
 
     tick("starting")
-    work = functools.partial(_work, root=str(store.path))
+    work = functools.partial(_work, root=str(store.path), formats=tuple(formats))
     if executor == "serial":
         work = functools.partial(work, progress=lambda fraction, text: tick(text, fraction))
     arguments = [tasks[position] for position in waiting]
@@ -116,9 +118,15 @@ def run(
     return [settled[position] for position in range(len(tasks))]
 
 
-def _work(task: Task, *, root: str, progress: Callable[[float, str], None] = lambda fraction, text: None) -> Any:
+def _work(
+    task: Task,
+    *,
+    root: str,
+    formats: tuple[str, ...],
+    progress: Callable[[float, str], None] = lambda fraction, text: None,
+) -> Any:
     """What a worker does. It may stand on another machine, where there is no folder of the store for checkpoints."""
-    return compute(task, str(Store(root).scratch(task.key)), progress)
+    return compute(task, str(Store(root).scratch(task.key)), progress, formats)
 
 
 def collect(tasks: Sequence[Task], store: Store, keys: Sequence[str]) -> tuple["xarray.Dataset", int]:

@@ -106,7 +106,9 @@ def plot_formula(dataset: "xarray.Dataset", spec: Formula) -> "Figure":
     from matplotlib.lines import Line2D
 
     panels = len(spec.ms)
-    figure = Figure(figsize=(0.62 * PANEL[0] * panels + 0.6, 1.15 * PANEL[1]), layout="constrained")
+    figure = Figure(
+        figsize=(max(0.62 * PANEL[0] * panels + 0.6, 1.6 * PANEL[0]), 1.15 * PANEL[1]), layout="constrained"
+    )
     axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
     for axis, m in zip(axes, spec.ms, strict=True):
         for k, depth in enumerate(spec.depths):

@@ -122,6 +122,7 @@ def run_reveal(spec: Reveal, context: Context) -> "xarray.Dataset":
 def plot_reveal(dataset: "xarray.Dataset", spec: Reveal) -> "Figure":
     """Effective rank above, reconstruction error below; before, warm and cold from left to right."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
     figure = Figure(figsize=(0.72 * PANEL[0] * 3, 1.9 * PANEL[1]), layout="constrained")
     grid = figure.subplots(2, 3, sharex=True, sharey="row")
@@ -136,9 +137,10 @@ def plot_reveal(dataset: "xarray.Dataset", spec: Reveal) -> "Figure":
         row[0].set_ylabel(label)
     for axis, phase in zip(grid[0], PHASES, strict=True):
         axis.set_title(TITLES[phase])
-    grid[0][0].axhline(spec.rank, color="#888888", linestyle=":", linewidth=1)
-    for axis in grid[0][1:]:
         axis.axhline(spec.rank, color="#888888", linestyle=":", linewidth=1)
+        axis.yaxis.set_major_locator(FixedLocator([1, 2, 3, 4, 5, 7, 10, 20, 30, 50, 100, 200, 500]))
+        axis.yaxis.set_major_formatter(ScalarFormatter())
+        axis.yaxis.set_minor_formatter(NullFormatter())
     for axis in grid[1]:
         axis.set_xlabel("depth $L$")
     figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(spec.scales))
