@@ -17,7 +17,7 @@ help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 	@echo
 	@echo "  PYTHON=...  interpreter for $(VENV), 3.11 or newer (found on the path if not given)"
-	@echo "  JOBS=$(JOBS)   processes of the test run;  TESTS=...  what to run of the tests"
+	@echo "  JOBS=$(JOBS)  processes of the test run;  TESTS=...  what to run of the tests"
 	@echo "  OUT=$(OUT)  store of demo and reproduce;  PRESET=$(PRESET)  size of reproduce: quick, paper or large"
 
 demo: $(READY) ## Take the tour: a few experiments and checks, and a report to look at
@@ -29,6 +29,7 @@ reproduce: $(READY) ## Run every experiment and check (PRESET=paper for the pape
 	$(VENV)/bin/dln experiment run --all --preset $(PRESET) --store $(OUT) || worst=$$?; \
 	[ $$worst -eq 130 ] && exit 130; \
 	$(VENV)/bin/dln check run --all --resume --store $(OUT) || worst=$$?; \
+	[ $$worst -eq 130 ] && exit 130; \
 	$(VENV)/bin/dln report --store $(OUT) || worst=$$?; \
 	exit $$worst
 

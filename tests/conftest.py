@@ -6,11 +6,21 @@ import os
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import jax
 import jaxtyping
 import pytest
 
 jax.config.update("jax_enable_x64", True)
+
+# The processes of one test run share what they compile; it is gone when the run ends.
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+if _RUN:
+    jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"deeplinear-tests-{_RUN}"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 # Before the first import of the package: every annotation of it, shapes included, is checked at every call.
 jaxtyping.install_import_hook("deeplinear", "checking.annotations")
@@ -29,3 +39,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = any("seed" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
     if "seed" in metafunc.fixturenames and not own:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")), scope="module")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The process that started the others removes what they compiled."""
+    run = getattr(session.config.option, "testrunuid", None) or ""
+    if run and not hasattr(session.config, "workerinput"):
+        shutil.rmtree(Path(tempfile.gettempdir()) / f"deeplinear-tests-{run}", ignore_errors=True)

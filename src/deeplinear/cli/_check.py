@@ -6,7 +6,7 @@ from typing import Any
 from deeplinear.cli._interrupt import interrupts_raise
 from deeplinear.cli._options import SEED, SIMULATE, count, read_value, resolve
 from deeplinear.cli._output import folder
-from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
 
 SYMBOLS = {"holds": "✓ holds", "erratum": "✎ erratum", "fails": "✗ FAILS", "unmet": "– not met"}
 """How a status is shown: a sign and a word."""
@@ -82,7 +82,7 @@ def run_command(
     kind, helpers = executor_of(executor, workers, address)
     numerics()
     selected = chosen(names, everything, paper)
-    place = folder(store)
+    place = folder(store, "--store")
     from deeplinear.experiments import CheckTask, Record, Store, Tick, run_checks
     from deeplinear.report import sweep_bar
 
@@ -114,6 +114,10 @@ def run_command(
                 tick(task.id)
         except KeyboardInterrupt:
             interrupted = True
+        except (ImportError, ConnectionError) as error:
+            raise UsageError(one_line(error)) from None
+        except OSError as error:
+            errors.append((store, f"the store cannot be written: {error}"))
     order = {task.id: position for position, task in enumerate(tasks)}
     done.sort(key=lambda content: order[content["id"]])
     failing = [content["id"] for content in done if content["status"] == "fails"]
@@ -252,5 +256,6 @@ def _verdict(verdict: Any) -> dict[str, Any]:
         "message": verdict.message,
         "hypotheses": [reading(r) for r in verdict.hypotheses],
         "claim": [reading(r) for r in verdict.claim],
+        "printed": None if verdict.printed is None else reading(verdict.printed),
         "facts": {k: float(v) if math.isfinite(v) else str(v) for k, v in verdict.facts.items()},
     }

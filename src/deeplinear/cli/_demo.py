@@ -75,6 +75,9 @@ def demo_command(out: str, seed: str | None, as_json: bool) -> Code:
                     outcomes.append(record)
                 else:
                     errors.append((task.id, f"{type(record).__name__}: {record}"))
+    except OSError as error:
+        say(f"dln: the store cannot be written: {error}")
+        return Code.numerical
     except KeyboardInterrupt:
         say(f"dln: interrupted; {len(members) + len(outcomes)} of {items} are stored, and dln demo goes on from there.")
         return Code.interrupted

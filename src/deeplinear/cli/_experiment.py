@@ -125,12 +125,16 @@ def run_command(
     selected = chosen(names, everything, paper)
     if settings and len(selected) > 1:
         raise UsageError("settings key=value go with one experiment; run them one by one.")
-    tasks = []
+    _known_preset(selected, preset)
+    tasks, smaller = [], []
     for one in selected:
         values = _seeded(one, settings, seed, strict=len(selected) == 1)
-        # An experiment without the preset asked for is run in its largest below it, never in none.
-        spec = _preset(one, preset if preset in one.presets or len(selected) == 1 else "paper")
+        if preset not in one.presets and len(selected) > 1:
+            smaller.append(one.id)
+        spec = _preset(one, "paper" if one.id in smaller else preset)
         tasks.append(task_of(one.id, _usage(override, spec, values, one.id)))
+    if smaller:
+        say(f"dln: run in the size 'paper', as there is no '{preset}' of them: {', '.join(smaller)}")
     return _run("experiment run", tasks, store, executor, workers, address, again, as_json, strict=True)
 
 
@@ -163,6 +167,10 @@ def status_command(arguments: Sequence[str], preset: str | None, store: str, as_
     selected = chosen(names, False, None) if names else list(experiments())
     if settings and len(selected) > 1:
         raise UsageError("settings key=value go with one experiment.")
+    if preset is not None:
+        _known_preset(selected, preset)
+    if Path(store).exists() and not Path(store).is_dir():
+        raise UsageError(f"--store: {store} must be a folder, but is a file.")
     place = Store(store)
     rows: list[dict[str, Any]] = []
     for one in selected:
@@ -217,7 +225,11 @@ def collect_command(
         raise UsageError(str(error)) from None
     target = Path(out)
     folder(str(target.parent))
-    dataset.to_netcdf(target, engine="h5netcdf")
+    if target.is_dir():
+        raise UsageError(f"--out: {out} must be a file to write, but is a folder.")
+    part = target.with_name(f"{target.name}.part")
+    dataset.to_netcdf(part, engine="h5netcdf")
+    part.replace(target)
     members = dataset.sizes["member"]
     if as_json:
         payload = {"ok": True, "command": "experiment collect", "file": out, "members": members, "missing": missing}
@@ -256,6 +268,15 @@ def _preset(one: Any, name: str) -> Any:
         raise UsageError(str(error)) from None
 
 
+def _known_preset(selected: Sequence[Any], name: str) -> None:
+    """Refuse a preset that none of the experiments has."""
+    from deeplinear.core import near_name
+
+    known = list(dict.fromkeys(preset for one in selected for preset in one.presets))
+    if name not in known:
+        raise UsageError(f"--preset: there is no preset '{name}'. {near_name(name, known)}")
+
+
 def _usage(function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
@@ -280,9 +301,9 @@ def _run(
     from deeplinear.report import sweep_bar
 
     kind, helpers = executor_of(executor, workers, address)
-    place = folder(store)
+    place = folder(store, "--store")
     settled: list[Member] = []
-    interrupted = False
+    interrupted, broken = False, ""
     interrupts_raise()
     with output_kept_pure(), sweep_bar(command.split()[-1]) as bar:
         try:
@@ -301,11 +322,13 @@ def _run(
             interrupted = True
         except (ImportError, ConnectionError) as error:
             raise UsageError(one_line(error)) from None
+        except OSError as error:
+            broken = f"the store cannot be written: {error}"
     order = {task: position for position, task in enumerate(t.key for t in tasks)}
     settled.sort(key=lambda member: order[member.task.key])
     failed = [member for member in settled if member.status == "failed"]
     wrong = [claim for member in settled if member.record for claim in member.record.claims if claim.holds is False]
-    code = Code.numerical if failed else Code.check_failed if wrong and strict else Code.fine
+    code = Code.numerical if failed or broken else Code.check_failed if wrong and strict else Code.fine
     code = Code.interrupted if interrupted else code
     if as_json:
         print_json(
@@ -323,8 +346,11 @@ def _run(
     for member in settled:
         if member.reason:
             say(f"dln: {member.task.id} {member.task.key}: {member.reason}")
+    kept = f"{len(settled) - len(failed)} of {len(tasks)} are stored, and the same command goes on from there."
     if interrupted:
-        say(f"dln: interrupted; {len(settled)} of {len(tasks)} are stored, and the same command goes on from there.")
+        say(f"dln: interrupted; {kept}")
+    if broken:
+        say(f"dln: {broken}; {kept}")
     return code
 
 

@@ -12,7 +12,7 @@ from deeplinear.plots import plot_trajectory, save_figure
 from deeplinear.report import progress_bar
 
 
-def folder(path: str) -> Path:
+def folder(path: str, flag: str = "--out") -> Path:
     """A folder that exists and can be written to, made if needed; asked for before a run, so that no run is lost."""
     out = Path(path)
     probe = out / ".dln-writable"
@@ -21,7 +21,7 @@ def folder(path: str) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise UsageError(f"--out: {path} must be a folder that can be written to, but: {error.strerror}.") from None
+        raise UsageError(f"{flag}: {path} must be a folder that can be written to, but: {error.strerror}.") from None
     return out
 
 

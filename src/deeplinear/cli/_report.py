@@ -11,6 +11,8 @@ def report_command(store: str, out: str | None, as_json: bool) -> Code:
     from deeplinear.experiments import Store
     from deeplinear.report import build_report
 
+    if not Path(store).is_dir():
+        raise UsageError(f"--store: {store} must be a folder with results, but there is nothing; run something first.")
     target = Path(store) / "report.html" if out is None else Path(out)
     folder(str(target.parent))
     try:

@@ -47,6 +47,10 @@ def print_json(payload: dict[str, Any]) -> None:
     typer.echo(json.dumps(payload, indent=2, allow_nan=False))
 
 
+SHORT = 30
+"""Columns of tables with a header whose cells are no longer than this are kept on one line."""
+
+
 def print_table(rows: list[tuple[str, ...]], *, title: str = "", header: tuple[str, ...] = ()) -> None:
     """A result for people, on the output stream."""
     from rich.box import SIMPLE_HEAD
@@ -57,7 +61,13 @@ def print_table(rows: list[tuple[str, ...]], *, title: str = "", header: tuple[s
     table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD if header else None)
     table.show_header = bool(header)
     for position in range(len(header or rows[0])):
-        table.add_column(header[position] if header else "", style="bold" if position == 0 else "", overflow="fold")
+        longest = max((len(row[position]) for row in rows), default=0)
+        table.add_column(
+            header[position] if header else "",
+            style="bold" if position == 0 else "",
+            overflow="fold",
+            no_wrap=bool(header) and longest <= SHORT,
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

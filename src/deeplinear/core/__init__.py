@@ -24,6 +24,7 @@ from deeplinear.core._linalg import (
     svd as svd,
     unflatten as unflatten,
 )
+from deeplinear.core._machine import SHARE as SHARE, processors as processors
 from deeplinear.core._ode import (
     AbstractField as AbstractField,
     AbstractIntegrator as AbstractIntegrator,

@@ -12,7 +12,6 @@ Members of an ensemble are moved in one of two ways:
   moved by the stabilised method in a group of their own. The choice on an accelerator.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from jaxtyping import Array
 
 import deeplinear.dynamics._descent as _descent
 import deeplinear.dynamics._flow as _flow
-from deeplinear.core import RESULTS, Implicit, Trajectory, describe, unflatten
+from deeplinear.core import RESULTS, Implicit, Trajectory, describe, processors, unflatten
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Plan, Snapshots
 from deeplinear.dynamics._flow import GradientFlow, Switching
 from deeplinear.dynamics._probes import AbstractProbe, dimension_names
@@ -239,13 +238,6 @@ class _Recorder:
         for name, value in zip(self.names, values, strict=True):
             self.values[name][where] = value[rows, columns]
         self.lengths[ids] += counts
-
-
-def _processors() -> int:
-    """Processors this process may use, which are fewer than the machine has where a worker was given a share."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Driver:
@@ -483,7 +475,7 @@ class Driver:
             return
         width = 1 if self.members < 4 else 4 if self.members < 32 else 16
         blocks = [np.arange(i, min(i + width, self.members)) for i in range(0, self.members, width)]
-        workers = min(len(blocks), _processors())
+        workers = min(len(blocks), processors())
         if workers == 1:
             for ids in blocks:
                 self.block(ids, width, y, t, keys, states)

@@ -13,6 +13,10 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import check_count, check_x64, is_concrete
 
+SMALLEST, LARGEST = 1e-300, 1e300  # of positive numbers: between them, sizes of a problem cannot overflow unseen
+DEEPEST = 1e15  # L - 2 still has its digits
+WIDEST = 2**53  # every width up to here is a floating-point number
+
 
 def checked(
     where: str,
@@ -21,6 +25,7 @@ def checked(
     *,
     above: float | None = None,
     at_least: float | None = None,
+    at_most: float | None = None,
     finite: bool = True,
 ) -> Float[Array, "*batch"]:
     """Numbers as a 64-bit array; a visible number outside its domain is refused, with its index."""
@@ -36,6 +41,7 @@ def checked(
                 f"at least {at_least:g}" if at_least else "at least 0",
             ),
             (np.isinf(seen) if finite else None, "finite"),
+            (~(seen <= at_most) if at_most is not None else None, f"at most {at_most:g}" if at_most else ""),
         ]
         for bad, wanted in conditions:
             if bad is not None and np.any(bad):
@@ -45,10 +51,32 @@ def checked(
     return jnp.asarray(value, dtype=float)
 
 
+def positive(where: str, name: str, value: ArrayLike) -> Float[Array, "*batch"]:
+    """Positive numbers as a 64-bit array; a visible one too small or too large to compute with is refused."""
+    checked(where, name, value, above=0)
+    return checked(where, name, value, at_least=SMALLEST, at_most=LARGEST)
+
+
+def broadcast(where: str, **arrays: Float[Array, "..."]) -> list[Float[Array, "..."]]:
+    """Arrays of one shape, or a refusal that names them."""
+    try:
+        return jnp.broadcast_arrays(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {jnp.shape(array)}" for name, array in arrays.items())
+        raise ValueError(
+            f"{where}: {', '.join(arrays)} must have shapes that broadcast against each other, but have {shapes}."
+        ) from None
+
+
 def check_blocks(where: str, blocks: int, size: int) -> None:
-    """Refuse fewer than two blocks, or blocks of no size."""
+    """Refuse fewer than two blocks, blocks of no size, or more rows than numbers can count."""
     check_count(where, "blocks", blocks, at_least=2)
     check_count(where, "size", size, at_least=1)
+    if int(blocks) * int(size) > WIDEST:
+        raise ValueError(
+            f"{where}: blocks times size must be at most 2^53, but is {int(blocks) * int(size)} "
+            f"(blocks={blocks}, size={size})."
+        )
 
 
 class BlockMatrix(eqx.Module):
@@ -80,8 +108,8 @@ class BlockMatrix(eqx.Module):
     def __init__(self, a: ArrayLike, b: ArrayLike, c: ArrayLike, *, blocks: int, size: int = 1) -> None:
         check_x64("BlockMatrix")
         check_blocks("BlockMatrix", blocks, size)
-        entries = (checked("BlockMatrix", name, value) for name, value in (("a", a), ("b", b), ("c", c)))
-        self.a, self.b, self.c = jnp.broadcast_arrays(*entries)
+        entries = {name: checked("BlockMatrix", name, value) for name, value in (("a", a), ("b", b), ("c", c))}
+        self.a, self.b, self.c = broadcast("BlockMatrix", **entries)
         self.blocks = int(blocks)
         self.size = int(size)
 
@@ -101,6 +129,9 @@ class BlockMatrix(eqx.Module):
             checked("BlockMatrix.from_eigenvalues", name, value)
             for name, value in (("lambda1", lambda1), ("lambda2", lambda2), ("lambda3", lambda3))
         )
+        first, second, third = broadcast(
+            "BlockMatrix.from_eigenvalues", lambda1=first, lambda2=second, lambda3=third
+        )
         width = blocks * size
         shared = first + (blocks - 1) * second
         # One eigenvalue in place of a difference: without the third, nothing cancels.
@@ -113,7 +144,9 @@ class BlockMatrix(eqx.Module):
         r"""The layer with $\alpha$ on the diagonal and $\alpha/m$ off it, $m \in [1, \infty]$; see `AlphaM`."""
         check_x64("BlockMatrix.alpha_m")
         scale = checked("BlockMatrix.alpha_m", "alpha", alpha, above=0)
-        off = scale / checked("BlockMatrix.alpha_m", "m", m, at_least=1, finite=False)
+        m = checked("BlockMatrix.alpha_m", "m", m, at_least=1, finite=False)
+        scale, m = broadcast("BlockMatrix.alpha_m", alpha=scale, m=m)
+        off = scale / m
         return BlockMatrix(scale, off, off, blocks=blocks, size=size)
 
     @property
@@ -191,9 +224,9 @@ def alpha_m_eigenvalues(
         [2.0, 0.75]
     """
     check_x64("alpha_m_eigenvalues")
-    check_count("alpha_m_eigenvalues", "width", width, at_least=1)
+    check_count("alpha_m_eigenvalues", "width", width, at_least=1, at_most=WIDEST)
     scale = checked("alpha_m_eigenvalues", "alpha", alpha, above=0)
     m = checked("alpha_m_eigenvalues", "m", m, at_least=1, finite=False)
-    scale, m = jnp.broadcast_arrays(scale, m)
+    scale, m = broadcast("alpha_m_eigenvalues", alpha=scale, m=m)
     finite = jnp.where(jnp.isinf(m), 1.0, m)
     return scale * (1 + (width - 1) / m), scale * jnp.where(jnp.isinf(m), 1.0, (finite - 1) / finite)

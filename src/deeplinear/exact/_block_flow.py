@@ -9,7 +9,7 @@ follows from $e^{-qb} - 1 = e^{-qx}(e^{-qa} - 1)$, $q = (L-2)/L$, $x$ the logari
 Time is an integral over $\eta$, $e^{-\eta} = e^{|a|} - 1$. For depth 2 and a start below the limit it is
 $\eta/(2sw^\star)$, the logistic curve; in general its integrand is positive, of unit scale, and constant near the end.
 Gauss-Legendre panels tabulate it, and Newton's steps inside one panel invert it: a plateau of any length costs the
-same.
+same. Where the first times would leave the range of numbers, the clock counts in another unit of time.
 """
 
 import equinox as eqx
@@ -21,12 +21,15 @@ from jaxtyping import Array, Bool, Float
 
 from deeplinear.core import is_concrete
 from deeplinear.exact._block_algebra import BlockMatrix, alpha_m_eigenvalues, checked
-from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from
+from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from, log_quotient
 
 PANELS = 2048
 NEWTON_STEPS = 8
 SETTLED = 40.0  # e^{-40} is below rounding: from here on the logarithm of the residual is linear in time
 LAST = 700.0  # e^{-700} is still a number
+GONE = 800.0  # e^{-800} is zero
+UNIT = 600.0  # logarithms of the slowness at the start up to this size need no other unit of time
+EARLIEST = -1300.0  # no positive number is as small as e^{-1300}, even divided by its square root
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
@@ -47,13 +50,36 @@ class _Clock(eqx.Module):
         size = jax.nn.softplus(-eta)
         return jnp.where(self.growing, -size, size)
 
-    def slowness(self, eta: Array) -> Array:
-        """Derivative of time with respect to eta."""
+    def log_slowness(self, eta: Array) -> Array:
+        """Logarithm of the derivative of time with respect to eta."""
         a = self.displacement(jnp.minimum(eta, LAST))
+        b = _other(a, self.q, self.gap)
         p, r = self.counts
-        share = p + r * jnp.exp(-self.gap) * jnp.expm1(_other(a, self.q, self.gap)) / jnp.expm1(a)
+        quotient = jnp.expm1(-jnp.abs(b)) / jnp.expm1(-jnp.abs(a)) * jnp.exp(jnp.where(self.growing, 0.0, b - a))
+        share = p + r * jnp.exp(-self.gap) * quotient
         exponent = self.q * (self.log_top + a) + self.log_top + jnp.where(self.growing, 0.0, a)
-        return (p + r) * jnp.exp(-exponent) / (self.depth * share)
+        return jnp.log((p + r) / (self.depth * share)) - exponent
+
+    def slowness(self, eta: Array) -> Array:
+        """Derivative of time, in the unit of the clock, with respect to eta."""
+        return jnp.exp(self.log_slowness(eta) + self.shift)
+
+    @property
+    def shift(self) -> Array:
+        """Minus the logarithm of the unit of time: 0 unless the first times leave the range of numbers."""
+        first = jax.lax.stop_gradient(self.log_slowness(self.origin))
+        return jnp.minimum(jnp.clip(first, -UNIT, UNIT) - first, UNIT)
+
+    def in_unit(self, times: Array) -> Array:
+        """Times in the unit of the clock."""
+        half = jnp.exp(self.shift / 2)  # twice the half: the whole may underflow
+        return times * half * half
+
+    @property
+    def origin(self) -> Array:
+        """Where the table begins: at the start, or where a fall from far above can first be told from it."""
+        earliest = self.log_top + (EARLIEST + jnp.log(self.depth)) / (1 + self.q)
+        return jnp.where(self.growing, self.eta, jnp.maximum(self.eta, jax.lax.stop_gradient(earliest)))
 
     @property
     def top(self) -> Array:
@@ -61,22 +87,24 @@ class _Clock(eqx.Module):
         return jnp.maximum(self.eta, SETTLED)
 
     def table(self) -> tuple[Float[Array, " edges"], Float[Array, " edges"]]:
-        """Edges of the panels in eta, and the times at them."""
-        edges = self.eta + (self.top - self.eta) * jnp.arange(PANELS + 1) / PANELS
+        """Edges of the panels in eta, and the times at them, in the unit of the clock."""
+        edges = self.origin + (self.top - self.origin) * jnp.arange(PANELS + 1) / PANELS
         panels = self.part(edges[:-1], edges[1:])
         return edges, jnp.concatenate([jnp.zeros(1), jnp.cumsum(panels)])
 
     def part(self, start: Array, end: Array) -> Array:
-        """Time between two near values of eta."""
+        """Time between two near values of eta, in the unit of the clock."""
         half = (end - start) / 2
         return half * jnp.sum(WEIGHTS * self.slowness(start[..., None] + half[..., None] * (1 + NODES)), axis=-1)
 
     def time(self, eta: Array) -> Array:
-        """When eta is reached."""
+        """When eta is reached; infinite where no number is as large."""
         edges, times = self.table()
         inside = jnp.minimum(eta, self.top)
         panel = jnp.clip(jnp.searchsorted(edges, inside, side="right") - 1, 0, PANELS - 1)
         general = times[panel] + self.part(edges[panel], inside) + (eta - inside) * self.slowness(jnp.asarray(LAST))
+        half = jnp.exp(-self.shift / 2)
+        general = general * half * half
         a, start = self.displacement(eta), self.displacement(self.eta)
         decay = _log_expm1(jnp.abs(start)) - _log_expm1(jnp.abs(a))
         two = (decay + jnp.where(self.growing, 0.0, a - start)) / self.speed
@@ -84,30 +112,51 @@ class _Clock(eqx.Module):
 
     def position(self, times: Array) -> Array:
         """a at given times."""
+        counted = self.in_unit(times)
         edges, marks = jax.lax.stop_gradient(self.table())
-        panel = jnp.clip(jnp.searchsorted(marks, times, side="right") - 1, 0, PANELS - 1)
+        panel = jnp.clip(jnp.searchsorted(marks, counted, side="right") - 1, 0, PANELS - 1)
         start, end = edges[panel], edges[panel + 1]
-        wanted = jnp.minimum(times, marks[-1]) - marks[panel]
+        wanted = jnp.minimum(counted, marks[-1]) - marks[panel]
         length = marks[panel + 1] - marks[panel]
         first = start + (end - start) * jnp.where(length > 0, wanted / jnp.where(length > 0, length, 1.0), 0.0)
         frozen = jax.lax.stop_gradient(self)
 
         def newton(_: ArrayLike, eta: Array) -> Array:
-            return jnp.clip(eta + (wanted - frozen.part(start, eta)) / frozen.slowness(eta), start, end)
+            return jnp.clip(eta + (wanted - frozen.part(start, eta)) / _positive(frozen.slowness(eta)), start, end)
 
         eta = jax.lax.stop_gradient(jax.lax.fori_loop(0, NEWTON_STEPS, newton, first))
         # One step with everything differentiable: nothing in value, the implicit derivative in its derivative.
         edges, marks = self.table()
-        short = times <= marks[-1]
-        residual = jnp.where(short, times, marks[-1]) - marks[panel] - self.part(edges[panel], eta)
-        inside = eta + residual / self.slowness(eta)
-        beyond = self.top + (jnp.where(short, marks[-1], times) - marks[-1]) / self.slowness(jnp.asarray(LAST))
-        general = self.displacement(jnp.minimum(jnp.where(short, inside, beyond), LAST))
-        # Depth 2 in closed form: exp(-a) - 1 decays at a constant rate, below the limit and above it.
-        late = self.eta + self.speed * times
-        above = jnp.where(self.growing, 0.0, jnp.expm1(-self.displacement(self.eta)))
-        two = jnp.where(self.growing, -jax.nn.softplus(-late), -jnp.log1p(above * jnp.exp(-self.speed * times)))
-        return jnp.where(self.q == 0, two, general)
+        short = counted <= marks[-1]
+        residual = jnp.where(short, counted, marks[-1]) - marks[panel] - self.part(edges[panel], eta)
+        inside = eta + residual / _positive(self.slowness(eta))
+        last = _positive(self.slowness(jnp.asarray(LAST)))
+        beyond = self.top + (jnp.where(short, marks[-1], counted) - marks[-1]) / last
+        general = self.displacement(jnp.minimum(jnp.where(short, inside, beyond), GONE))
+        a = jnp.where(self.q == 0, self._position_of_two(times), general)
+        return _starting(times, self.displacement(self.eta), a)
+
+    def _position_of_two(self, times: Array) -> Array:
+        """Depth 2 in closed form: exp(-a) - 1 decays at a constant rate, below the limit and above it."""
+        start = self.displacement(self.eta)
+        passed = self.speed * times
+        below = -jax.nn.softplus(-jnp.minimum(self.eta + passed, GONE))
+        from_above = jnp.where(self.growing, 0.0, start)
+        near = -jnp.log1p(jnp.maximum(jnp.expm1(-from_above) * jnp.exp(-passed), -1 + 1e-15))
+        moved = jnp.where(passed > 0, jnp.minimum(passed, GONE), 1.0)
+        far = -jnp.logaddexp(jnp.log(-jnp.expm1(-moved)), -from_above - moved)
+        above = jnp.where((from_above > 1) & (passed > 0) & (far > 0.5), far, near)
+        return jnp.where(self.growing, below, above)
+
+
+def _starting(times: Float[Array, "*times"], start: Float[Array, ""], later: Array) -> Array:
+    """`later`, but at time zero the start itself, with the derivatives of `later`."""
+    change = later - jax.lax.stop_gradient(later)
+    return jnp.where(times == 0, jax.lax.stop_gradient(start) + change, later)
+
+
+def _positive(x: Array) -> Array:
+    return jnp.maximum(x, 1e-300)
 
 
 def _log_expm1(x: Array) -> Array:
@@ -186,7 +235,7 @@ class BlockFlow(eqx.Module):
         log_top = jnp.log(jnp.where(ahead, self.limit.sigma_1, self.limit.sigma_2))
         a = self.depth * jnp.log(jnp.where(ahead, self.lambda1, self.lambda2)) - log_top
         still = a == 0
-        eta = jnp.where(still, LAST, -_log_expm1(jnp.where(still, 1.0, jnp.abs(jnp.where(still, 1.0, a)))))
+        eta = jnp.where(still, GONE, -_log_expm1(jnp.where(still, 1.0, jnp.abs(jnp.where(still, 1.0, a)))))
         return _Clock(
             depth=self.depth,
             q=(self.depth - 2) / self.depth,
@@ -194,7 +243,7 @@ class BlockFlow(eqx.Module):
             gap=jnp.minimum(jnp.where(ahead, self.limit.log_ratio, -self.limit.log_ratio), 1e300),
             log_top=log_top,
             growing=a <= 0,
-            eta=jnp.minimum(eta, LAST),
+            eta=jnp.minimum(eta, GONE),
             speed=2 * self._level,
         )
 
@@ -210,20 +259,35 @@ class BlockFlow(eqx.Module):
         larger, smaller, _, _ = self._logarithms(times)
         larger, smaller = jnp.exp(larger / self.depth), jnp.exp(smaller / self.depth)
         ahead = self.limit.log_ratio >= 0
+        first, second = jnp.where(ahead, larger, smaller), jnp.where(ahead, smaller, larger)
+        return _starting(times, self.lambda1, first), _starting(times, self.lambda2, second), self._third(times)
+
+    def _third(self, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
+        r"""$\lambda_3(t)$, by logarithms where its power leaves the range of numbers; 0 in the end."""
         power = 2 * self.depth - 2
         present = self.lambda3 > 0
         start = jnp.where(present, self.lambda3, 1.0)
-        third = jnp.where(present, start * (1 + power * times * start**power) ** (-1 / power), 0.0)
-        return jnp.where(ahead, larger, smaller), jnp.where(ahead, smaller, larger), third
+        log_rate = jnp.log(power) + power * jnp.log(start)
+        moderate = jnp.abs(log_rate) < UNIT
+        grown = times * jnp.exp(jnp.where(moderate, log_rate, 0.0))
+        direct = moderate & jnp.isfinite(grown)
+        later = (times > 0) & jnp.isfinite(times)
+        by_logarithms = jax.nn.softplus(jnp.log(jnp.where(later, times, 1.0)) + log_rate)
+        slow = jnp.where(direct, jnp.log1p(jnp.where(direct, grown, 0.0)), jnp.where(later, by_logarithms, 0.0))
+        return jnp.where(present & ~jnp.isinf(times), start * jnp.exp(-slow / power), 0.0)
 
     def params(self, times: ArrayLike) -> BlockMatrix:
         """The matrix that every layer is at the given times."""
-        return BlockMatrix.from_eigenvalues(*self.eigenvalues(times), blocks=self.blocks, size=self.size)
+        return self._matrix(times, 1.0)
 
     def product(self, times: ArrayLike) -> BlockMatrix:
         """The end-to-end matrix at the given times."""
-        powers = (value**self.depth for value in self.eigenvalues(times))
-        return BlockMatrix.from_eigenvalues(*powers, blocks=self.blocks, size=self.size)
+        return self._matrix(times, self.depth)
+
+    def _matrix(self, times: ArrayLike, power: ArrayLike) -> BlockMatrix:
+        first, second, third = (value**power for value in self.eigenvalues(times))
+        third = third if self.size > 1 else jnp.zeros_like(third)
+        return BlockMatrix.from_eigenvalues(first, second, third, blocks=self.blocks, size=self.size)
 
     def gamma(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""Error $\gamma = (\lambda_1^L + (n-1)\lambda_2^L)/n - sw^\star$, with all its digits however small."""
@@ -231,8 +295,8 @@ class BlockFlow(eqx.Module):
         _, _, a, b = self._logarithms(times)
         clock = self._clock()
         p, r = clock.counts
-        larger, smaller = jnp.exp(clock.log_top), jnp.exp(clock.log_top - clock.gap)
-        return (p * larger * jnp.expm1(a) + r * smaller * jnp.expm1(b)) / self.blocks
+        larger, smaller = _excess(clock.log_top, a), _excess(clock.log_top - clock.gap, b)
+        return (p * larger + r * smaller) / self.blocks
 
     def loss(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""$\tfrac n2\gamma^2 + \tfrac{n(s-1)}{2}\lambda_3^{2L}$."""
@@ -240,13 +304,20 @@ class BlockFlow(eqx.Module):
 
     def _slow_loss(self, times: ArrayLike) -> Float[Array, "*times"]:
         """The part of the loss that decays algebraically; none for blocks of size 1."""
-        third = self.eigenvalues(times)[2]
+        times = checked("BlockFlow.loss", "times", times, at_least=0, finite=False)
+        if self.size == 1:
+            return jnp.zeros_like(times)
+        third = self._third(times)
         return self.blocks * (self.size - 1) / 2 * third ** (2 * self.depth)
 
     def conserved(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""$\lambda_1^{2-L} - \lambda_2^{2-L}$, and $\lambda_1/\lambda_2$ for depth 2: the same at all times."""
         first, second, _ = self.eigenvalues(times)
-        return jnp.where(self.depth == 2, first / second, first ** (2 - self.depth) - second ** (2 - self.depth))
+        power = 2 - self.depth
+        # Infinite, not undefined, where the powers overflow.
+        deep = -(first**power) * jnp.expm1(power * log_quotient(second, first))
+        deep = jnp.where(first == second, 0.0, deep)
+        return jnp.where(self.depth == 2, first / second, deep)
 
     @property
     def rate_bound(self) -> Float[Array, ""]:
@@ -268,8 +339,16 @@ class BlockFlow(eqx.Module):
 
     def gamma_bound(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""$|\gamma(0)| e^{-Kt}$ with `rate_bound` for $K$: never below $|\gamma(t)|$."""
-        times = checked("BlockFlow.gamma_bound", "times", times, at_least=0)
-        return jnp.abs(self._start) * jnp.exp(-self.rate_bound * times)
+        times = checked("BlockFlow.gamma_bound", "times", times, at_least=0, finite=False)
+        ended = jnp.isinf(times)
+        decay = self.rate_bound * jnp.where(ended, 0.0, times)
+        # The mean of the eigenvalues of the product may overflow where the bound does not.
+        first, second = (self.depth * jnp.log(jnp.maximum(x, 1e-300)) for x in (self.lambda1, self.lambda2))
+        log_mean = jnp.logaddexp(first, second + jnp.log(self.blocks - 1.0)) - jnp.log(float(self.blocks))
+        large = log_mean > UNIT
+        start = jnp.abs(jnp.where(large, 0.0, self._start))
+        bound = jnp.where(large, jnp.exp(jnp.where(large, log_mean, 0.0) - decay), start * jnp.exp(-decay))
+        return jnp.where(ended, 0.0, bound)
 
     def loss_bound(self, times: ArrayLike) -> Float[Array, "*times"]:
         """The loss with `gamma_bound` in place of the error: never below the loss."""
@@ -285,7 +364,8 @@ class BlockFlow(eqx.Module):
             sigma_1: the level itself.
 
         Returns:
-            The time; NaN, under a transformation, for a level that is never met.
+            The time, infinite where it exceeds the largest number; NaN, under a transformation, for a level that is
+            never met.
 
         Raises:
             ValueError: A level that can be seen does not lie between the start and the limit.
@@ -321,7 +401,8 @@ class BlockFlow(eqx.Module):
         r"""Estimate of the time at which a small start takes off.
 
         $\lambda^{2-L}/((L-2)sw^\star)$ with the larger eigenvalue $\lambda$ of the start, and
-        $\ln(nsw^\star/(p\lambda^2))/(2sw^\star)$ for depth 2, where it occurs $p$ times.
+        $\ln(nsw^\star/(p\lambda^2))/(2sw^\star)$ for depth 2, where it occurs $p$ times; 0 where that is negative, a
+        start with no plateau. Infinite where it exceeds the largest number.
 
         Example:
             >>> round(float(block_flow(3, 0.2, 5.0, blocks=4, size=2).plateau_time), 5)
@@ -332,15 +413,25 @@ class BlockFlow(eqx.Module):
         p = jnp.where(ahead, 1.0, self.blocks - 1.0)
         two = self.depth == 2
         deep = jnp.where(two, 3.0, self.depth)
-        logistic = jnp.log(self._level * self.blocks / (p * largest**2)) / (2 * self._level)
-        return jnp.where(two, logistic, largest ** (2 - deep) / ((deep - 2) * self._level))
+        logistic = (jnp.log(self._level * (self.blocks / p)) - 2 * jnp.log(largest)) / (2 * self._level)
+        escape = jnp.exp((2 - deep) * jnp.log(largest) - jnp.log((deep - 2) * self._level))
+        return jnp.where(two, jnp.maximum(logistic, 0.0), escape)
+
+
+def _excess(log_end: Array, distance: Array) -> Array:
+    """e^log_end (e^distance - 1), finite where it is, whatever its factors."""
+    far = distance > SETTLED
+    return jnp.where(far, jnp.exp(log_end + distance), jnp.exp(log_end) * jnp.expm1(jnp.where(far, 0.0, distance)))
 
 
 def _larger(b: Array, q: Array, gap: Array) -> Array:
     """Inverse of `_other`; NaN where there is none."""
     deep = q > 0
     q = jnp.where(deep, q, 1.0)
-    return jnp.where(deep, -jnp.log1p(jnp.exp(jnp.minimum(q * gap, LAST)) * jnp.expm1(-q * b)) / q, b)
+    below = b < 0
+    growing = jax.nn.softplus(q * gap + _log_expm1(q * jnp.where(below, -b, 1.0)))
+    falling = jnp.log1p(jnp.exp(jnp.minimum(q * gap, LAST)) * jnp.expm1(-q * jnp.where(below, 0.0, b)))
+    return jnp.where(deep, -jnp.where(below, growing, falling) / q, b)
 
 
 def block_flow(

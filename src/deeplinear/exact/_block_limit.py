@@ -18,8 +18,16 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from deeplinear.core import check_x64
-from deeplinear.exact._block_algebra import BlockMatrix, check_blocks, checked
+from deeplinear.core import check_x64, is_concrete
+from deeplinear.exact._block_algebra import (
+    DEEPEST,
+    LARGEST,
+    BlockMatrix,
+    broadcast,
+    check_blocks,
+    checked,
+    positive,
+)
 
 CLOSE = 1e-9  # a Newton step this small leaves an error of its square
 MAX_STEPS = 60  # bisection alone is through by then
@@ -263,11 +271,18 @@ def _problem(
     check_x64(where)
     check_blocks(where, blocks, size)
     at_least = 2 if above is None else None
-    return checked(where, "depth", depth, above=above, at_least=at_least), checked(where, "value", value, above=0)
+    depth = checked(where, "depth", depth, above=above, at_least=at_least, at_most=DEEPEST)
+    value = positive(where, "value", value)
+    if is_concrete(value) and float(jnp.max(value, initial=0.0)) * blocks * size > LARGEST:
+        raise ValueError(
+            f"{where}: value times blocks times size must be at most {LARGEST:g}, but value reaches "
+            f"{float(jnp.max(value)):g} with blocks={blocks}, size={size}."
+        )
+    return depth, value
 
 
 def _checked_family(where: str, alpha: ArrayLike, m: ArrayLike) -> tuple[Array, Array]:
-    return checked(where, "alpha", alpha, above=0), checked(where, "m", m, at_least=1, finite=False)
+    return positive(where, "alpha", alpha), checked(where, "m", m, at_least=1, finite=False)
 
 
 def _family(alpha: Array, m: Array, width: ArrayLike) -> tuple[Array, Array]:
@@ -300,12 +315,12 @@ def block_limit(
     them.
 
     Args:
-        depth: $L$, any real number from 2 on.
-        alpha: $\alpha > 0$.
+        depth: $L$, any real number from 2 to $10^{15}$.
+        alpha: $\alpha > 0$, between $10^{-300}$ and $10^{300}$ as every scale here.
         m: $m \in [1, \infty]$.
         blocks: $n \ge 2$.
         size: $s \ge 1$.
-        value: $w^\star > 0$.
+        value: $w^\star \ge 10^{-300}$ with $w^\star d \le 10^{300}$.
 
     Returns:
         The limit, with the broadcast shape of the arguments.
@@ -323,6 +338,7 @@ def block_limit(
     where = "block_limit"
     depth, value = _problem(where, depth, value, blocks, size)
     scale, m = _checked_family(where, alpha, m)
+    broadcast(where, depth=depth, alpha=scale, m=m, value=value)
     return BlockLimit(_from_family(depth, scale, m, value, blocks, size), value, blocks, size)
 
 
@@ -352,7 +368,8 @@ def block_limit_from(
     """
     where = "block_limit_from"
     depth, value = _problem(where, depth, value, blocks, size)
-    first, second = checked(where, "lambda1", lambda1, above=0), checked(where, "lambda2", lambda2, above=0)
+    first, second = positive(where, "lambda1", lambda1), positive(where, "lambda2", lambda2)
+    broadcast(where, depth=depth, lambda1=first, lambda2=second, value=value)
     return BlockLimit(_from_eigenvalues(depth, first, second, value, blocks, size), value, blocks, size)
 
 
@@ -382,7 +399,9 @@ def block_small_scale(
     where = "block_small_scale"
     depth, _ = _problem(where, depth, 1.0, blocks, size, above=2)
     checked(where, "m", m)
-    log_small, gap = _family(*_checked_family(where, alpha, m), blocks * size)
+    scale, m = _checked_family(where, alpha, m)
+    broadcast(where, depth=depth, alpha=scale, m=m)
+    log_small, gap = _family(scale, m, blocks * size)
     k = depth - 2
     return jnp.exp(depth * (log_small - jnp.log(-jnp.expm1(-k * gap)) / k))
 
@@ -411,7 +430,8 @@ def block_crossover(
     """
     where = "block_crossover"
     depth, value = _problem(where, depth, value, blocks, size, above=2)
-    scale = checked(where, "alpha", alpha, above=0)
+    scale = positive(where, "alpha", alpha)
+    broadcast(where, depth=depth, alpha=scale, value=value)
     k = depth - 2
     return k * blocks * size * jnp.exp(k * (jnp.log(size * value) / depth - jnp.log(scale)))
 
@@ -439,7 +459,8 @@ def block_constant(
     """
     where = "block_constant"
     depth, _ = _problem(where, depth, 1.0, blocks, size, above=2)
-    scale, m = checked(where, "alpha", alpha, above=0), checked(where, "m", m, above=1)
+    scale, m = positive(where, "alpha", alpha), checked(where, "m", m, above=1)
+    broadcast(where, depth=depth, alpha=scale, m=m)
     power = 2 - depth
     return (scale / m) ** power * ((m + blocks * size - 1) ** power - (m - 1) ** power)
 
@@ -453,7 +474,7 @@ def block_equation_1(
     Cancels for small $\sigma_2$.
 
     Args:
-        sigma_1: Points of $(0, w^\star d)$.
+        sigma_1: Points of $(0, w^\star d)$; others that can be seen are refused.
         depth: $L > 2$.
         blocks: $n \ge 2$.
         size: $s \ge 1$.
@@ -468,9 +489,12 @@ def block_equation_1(
     """
     where = "block_equation_1"
     depth, value = _problem(where, depth, value, blocks, size, above=2)
-    sigma = checked(where, "sigma_1", sigma_1, above=0)
+    sigma = positive(where, "sigma_1", sigma_1)
+    broadcast(where, sigma_1=sigma, depth=depth, value=value)
+    rest = value * blocks * size - sigma
+    _check_rest(where, "sigma_1", "value * d", rest)
     q = (depth - 2) / depth
-    return sigma**-q - ((value * blocks * size - sigma) / (blocks - 1)) ** -q
+    return sigma**-q - (rest / (blocks - 1)) ** -q
 
 
 def block_equation_2(
@@ -482,7 +506,7 @@ def block_equation_2(
     unique.
 
     Args:
-        sigma_2: Points of $(0, w^\star d/(n-1))$.
+        sigma_2: Points of $(0, w^\star d/(n-1))$; others that can be seen are refused.
         depth: $L > 2$.
         blocks: $n \ge 2$.
         size: $s \ge 1$.
@@ -497,6 +521,18 @@ def block_equation_2(
     """
     where = "block_equation_2"
     depth, value = _problem(where, depth, value, blocks, size, above=2)
-    sigma = checked(where, "sigma_2", sigma_2, above=0)
+    sigma = positive(where, "sigma_2", sigma_2)
+    broadcast(where, sigma_2=sigma, depth=depth, value=value)
+    rest = value * blocks * size - (blocks - 1) * sigma
+    _check_rest(where, "sigma_2", "value * d/(blocks - 1)", rest)
     q = (depth - 2) / depth
-    return (value * blocks * size - (blocks - 1) * sigma) ** -q - sigma**-q
+    return rest**-q - sigma**-q
+
+
+def _check_rest(where: str, name: str, bound: str, rest: Float[Array, "*batch"]) -> None:
+    """Refuse an eigenvalue that leaves nothing for the other one."""
+    if is_concrete(rest) and rest.size and not float(jnp.min(rest)) > 0:
+        raise ValueError(
+            f"{where}: {name} must be less than {bound}, d = blocks * size, but value * d less its share is "
+            f"{float(jnp.min(rest)):g}."
+        )

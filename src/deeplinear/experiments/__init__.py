@@ -19,7 +19,7 @@ from deeplinear.experiments._compute import (
     environment as environment,
     task_of as task_of,
 )
-from deeplinear.experiments._executors import EXECUTORS as EXECUTORS, execute as execute, processors as processors
+from deeplinear.experiments._executors import EXECUTORS as EXECUTORS, execute as execute
 from deeplinear.experiments._registry import experiment as experiment, experiments as experiments
 from deeplinear.experiments._runner import Member as Member, Tick as Tick, collect as collect, run as run
 from deeplinear.experiments._spec import (

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar
 import jax
 from jaxtyping import Array, Key
 
-from deeplinear.core import RESULTS, Trajectory, near_name
-from deeplinear.experiments._executors import processors
+from deeplinear.core import RESULTS, Trajectory, near_name, processors
 from deeplinear.experiments._spec import fields, key_of, plain
 
 if TYPE_CHECKING:

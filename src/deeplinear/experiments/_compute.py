@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import math
-import os
 import platform
 import tempfile
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear._about import __version__, use_64_bit
+from deeplinear.core import processors
 from deeplinear.experiments._base import Claim, Context
 from deeplinear.experiments._registry import experiment
 from deeplinear.experiments._spec import from_plain, plain
@@ -100,7 +100,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": platform.machine(),
-        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processors": processors(),
         "devices": [str(device) for device in jax.devices()],
         "versions": {name: importlib.metadata.version(name) for name in names},
     }

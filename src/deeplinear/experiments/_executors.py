@@ -5,11 +5,14 @@ caller decides what to do with a failure; an interrupt stops what is not yet beg
 """
 
 import contextlib
+import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from deeplinear.core import check_count, near_name
+from deeplinear.core import SHARE, check_count, near_name, processors
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -17,10 +20,8 @@ R = TypeVar("R")
 EXECUTORS = ("serial", "processes", "dask")
 """Names of the executors."""
 
-
-def processors() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+WORKERS_WITHIN = 30
+"""Seconds in which a Dask scheduler must have a worker."""
 
 
 def threads_of(workers: int) -> dict[str, str]:
@@ -29,7 +30,7 @@ def threads_of(workers: int) -> dict[str, str]:
     Libraries of linear algebra and XLA read it when they start, so it must be there before a worker imports them.
     """
     share = str(max(1, processors() // workers))
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+    names = (SHARE, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
     return dict.fromkeys(names, share)
 
 
@@ -76,10 +77,22 @@ def _serial(function: Callable[[A], R], arguments: Sequence[A]) -> Iterator[tupl
 
 
 def _share(queue: Any) -> None:
-    """Keep a worker to its own processors, taken from a queue that has one set for each worker."""
-    import signal
+    """Keep a worker to its own processors, taken from a queue that has one set for each, and to the life of its parent.
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent is interrupted, and ends its workers.
+    An interrupt is answered by the parent, which ends its workers; a parent that is killed cannot, so they watch it.
+    """
+    import multiprocessing
+    from multiprocessing.connection import wait
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def follow(sentinel: int = parent.sentinel) -> None:
+            wait([sentinel])
+            os._exit(1)
+
+        threading.Thread(target=follow, daemon=True).start()
     own = queue.get()
     if own and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, own)
@@ -88,32 +101,50 @@ def _share(queue: Any) -> None:
 def _processes(
     function: Callable[[A], R], arguments: Sequence[A], workers: int
 ) -> Iterator[tuple[int, R | BaseException]]:
+    """A worker that dies takes the pool with it: what was running is given up, the rest goes on in a new pool."""
+    waiting = list(enumerate(arguments))[::-1]
+    while waiting:
+        yield from _pool(function, waiting, workers)
+
+
+def _pool(
+    function: Callable[[A], R], waiting: list[tuple[int, A]], workers: int
+) -> Iterator[tuple[int, R | BaseException]]:
     import multiprocessing
     from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
 
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     shares: Any = context.SimpleQueue()
     for own in _split(workers):
         shares.put(own)
+    running: dict[Any, int] = {}
     with _environment(threads_of(workers)):
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_share, initargs=(shares,))
         try:
             # Only as many as there are workers are handed over, so that an interrupt has little to wait for.
-            waiting = list(enumerate(arguments))[::-1]
-            running: dict[Any, int] = {}
             while waiting or running:
                 while waiting and len(running) < workers:
-                    position, argument = waiting.pop()
-                    running[pool.submit(function, argument)] = position
+                    running[pool.submit(function, waiting[-1][1])] = waiting[-1][0]
+                    waiting.pop()
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield running.pop(future), _outcome(future)
+                    position, outcome = running.pop(future), _outcome(future)
+                    if isinstance(outcome, BrokenProcessPool):
+                        running[future] = position
+                        raise outcome
+                    yield position, outcome
+        except BrokenProcessPool:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for position in running.values():
+                yield position, RuntimeError("A worker died, perhaps for want of memory; what it did was given up.")
         except BaseException:
             for child in set(multiprocessing.active_children()) - others:
                 child.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        pool.shutdown()
+        else:
+            pool.shutdown()
 
 
 def _dask(
@@ -130,15 +161,29 @@ def _dask(
     with contextlib.ExitStack() as stack:
         if address is None:
             stack.enter_context(_environment(threads_of(workers)))
-            cluster = stack.enter_context(
-                LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="")
-            )
-            client = stack.enter_context(Client(cluster))
+            # Workers inherit that interrupts are left to this process.
+            with _interrupts_ignored():
+                cluster = stack.enter_context(
+                    LocalCluster(
+                        n_workers=workers,
+                        threads_per_worker=1,
+                        processes=True,
+                        dashboard_address="",
+                        silence_logs=logging.CRITICAL,
+                    )
+                )
+                client = stack.enter_context(Client(cluster))
         else:
             try:
                 client = stack.enter_context(Client(address, timeout=10))
-            except (OSError, TimeoutError, ValueError) as error:
+            except Exception as error:  # Whatever answers there need not be Dask.
                 raise ConnectionError(f"There is no Dask scheduler at '{address}': {error}.") from error
+            try:
+                client.wait_for_workers(1, timeout=WORKERS_WITHIN)
+            except TimeoutError as error:
+                raise ConnectionError(
+                    f"The Dask scheduler at '{address}' has had no worker for {WORKERS_WITHIN} s; start one."
+                ) from error
         futures = {client.submit(function, argument, pure=False): i for i, argument in enumerate(arguments)}
         try:
             for future in as_completed(list(futures)):
@@ -176,3 +221,16 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """A while in which an interrupt does nothing; only the main thread can say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

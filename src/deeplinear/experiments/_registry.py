@@ -18,5 +18,9 @@ def experiments(paper: str | None = None) -> tuple[Experiment, ...]:
 def experiment(name: str) -> Experiment:
     """The experiment with an id."""
     if name not in _ALL:
-        raise ValueError(f"experiment: there is no experiment '{name}'. {near_name(name, _ALL)}")
+        guess = near_name(name, _ALL).partition("Known:")[0]
+        raise ValueError(
+            f"experiment: there is no experiment '{name}'. {guess}"
+            "All are listed by `experiments()`, or dln experiment list."
+        )
     return _ALL[name]

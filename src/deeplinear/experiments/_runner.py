@@ -76,6 +76,7 @@ def run(
     Returns:
         One member for each task, in order.
     """
+    store.tidy()
     settled: dict[int, Member] = {}
     waiting: list[int] = []
     reasons: dict[int, str] = {}
@@ -135,7 +136,10 @@ def collect(tasks: Sequence[Task], store: Store, keys: Sequence[str]) -> tuple["
     Args:
         tasks: The members.
         store: Where they are.
-        keys: Names of the settings that vary; they become coordinates of `member`.
+        keys: Names of the settings that vary; they become coordinates of `member`, `spec.name`.
+
+    A dimension whose coordinate differs between members, such as the times of runs that choose their own steps, is
+    counted by position instead, padded with NaN, and its coordinate kept as the variable `name.value`.
 
     Returns:
         The dataset, and how many members are not stored yet.
@@ -149,9 +153,24 @@ def collect(tasks: Sequence[Task], store: Store, keys: Sequence[str]) -> tuple["
     found = [(task, record) for task in tasks if (record := store.find(KIND, task.id, task.key)) is not None]
     if not found:
         raise ValueError("None of these members is stored yet; run the sweep first.")
-    dataset = xarray.concat([record.dataset() for _, record in found], "member", join="outer")
+    parts = [record.dataset() for _, record in found]
+    for name in sorted({str(dim) for part in parts for dim in part.dims}):
+        if any(name in p.coords and not p[name].equals(parts[0][name]) for p in parts if name in parts[0].coords):
+            parts = _by_position(parts, name)
+    dataset = xarray.concat(parts, "member", join="outer")
     varied = {f"spec.{key}": ("member", [_scalar(task.spec[key]) for task, _ in found]) for key in keys}
     return dataset.assign_coords(varied), len(tasks) - len(found)
+
+
+def _by_position(parts: Sequence["xarray.Dataset"], name: str) -> list["xarray.Dataset"]:
+    """Datasets of equal length along a dimension, whose coordinate becomes a variable."""
+    longest = max(part.sizes[name] for part in parts)
+    found = []
+    for part in parts:
+        values = part[name].to_numpy()
+        moved = part.drop_vars(name).assign({f"{name}.value": (name, values)})
+        found.append(moved.pad({name: (0, longest - len(values))}))
+    return found
 
 
 def _scalar(value: Any) -> Any:

@@ -16,12 +16,18 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeplinear.experiments._base import Claim
+
+try:
+    import fcntl
+except ImportError:  # Only Windows has none; there two processes must not write the same run at once.
+    fcntl = None
 
 if TYPE_CHECKING:
     import xarray
@@ -30,6 +36,9 @@ FORMAT = 1
 """Version of the layout of a run folder."""
 
 RECORD = "record.json"
+LOCK = ".lock"
+LEFT_BEHIND = 3600.0
+"""Seconds after which a folder being written is taken for one that was left behind."""
 
 
 class CorruptRecord(RuntimeError):
@@ -107,10 +116,11 @@ class Store:
         folder = self.folder(kind, name, key)
         if not folder.exists():
             return None
-        record = self.open_record(folder)
-        if (record.kind, record.id, record.key) != (kind, name, key):
-            raise CorruptRecord(f"{folder} holds {record.kind} {record.id} {record.key}, not what its place says.")
-        record.verify()
+        with self._locked():
+            record = self.open_record(folder)
+            if (record.kind, record.id, record.key) != (kind, name, key):
+                raise CorruptRecord(f"{folder} holds {record.kind} {record.id} {record.key}, not what its place says.")
+            record.verify()
         return record
 
     @staticmethod
@@ -119,7 +129,7 @@ class Store:
         path = Path(folder) / RECORD
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise CorruptRecord(f"{path} is missing.") from None
         except (OSError, ValueError) as error:
             raise CorruptRecord(f"{path} is not readable: {error}.") from None
@@ -144,39 +154,47 @@ class Store:
         }
         part = self.path / "parts" / uuid.uuid4().hex
         part.mkdir(parents=True)
+        target = self.folder(kind, name, key)
         try:
             for file, data in files.items():
                 _write(part / file, data)
             text = json.dumps({**body, "digest": _digest(_canonical(body))}, indent=2, allow_nan=False)
             _write(part / RECORD, text.encode() + b"\n")
-            target = self.folder(kind, name, key)
             target.parent.mkdir(parents=True, exist_ok=True)
-            self._place(part, target)
+            with self._locked():
+                self._place(part, target)
         finally:
-            shutil.rmtree(part, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                part.parent.rmdir()
-        return self.open_record(target)
+            _remove(part)
+        return Record(target, kind, name, key, body)
 
     def _place(self, part: Path, target: Path) -> None:
         """Rename a whole folder into its place; what stands there is moved out of the way first."""
-        for _ in range(2):
-            try:
-                os.rename(part, target)
-                return
-            except OSError:
-                if not target.exists():
-                    raise
-                aside = part.with_name(uuid.uuid4().hex)
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(target, aside)
-                    shutil.rmtree(aside, ignore_errors=True)
+        aside = part.with_name(uuid.uuid4().hex)
+        if os.path.lexists(target):
+            os.rename(target, aside)
         os.rename(part, target)
+        _remove(aside)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Time in which no other process replaces a folder of this store; one that cannot be written needs no lock."""
+        with contextlib.ExitStack() as stack:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(stack.enter_context((self.path / LOCK).open("a")), fcntl.LOCK_EX)
+            yield
+
+    def tidy(self) -> None:
+        """Remove what writers that were killed have left."""
+        for part in (self.path / "parts").glob("*"):
+            with contextlib.suppress(OSError):
+                if time.time() - part.lstat().st_mtime > LEFT_BEHIND:
+                    _remove(part)
 
     def records(self, kind: str) -> Iterator[Record | CorruptRecord]:
         """All runs of a kind, by id and key; a damaged one comes as the error that says what is wrong with it."""
         root = self.path / f"{kind}s"
-        for path in sorted(path for path in root.glob("*/*/*") if path.is_dir()):
+        for path in sorted(root.glob("*/*/*")):
             try:
                 record = self.open_record(path)
                 record.verify()
@@ -209,3 +227,11 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder or a file, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -533,7 +533,11 @@ def _making(content: Content) -> Html:
         entries.append(tag("div", tag("h3", made), definitions(_environment(records[0])), class_="card"))
     commands = tag(
         "p",
-        "Each figure and each check has its command above. All of them are made with ",
+        "Each figure and each check has its command above, for the store ",
+        tag("code", "results"),
+        "; another is named with ",
+        command_line("--store"),
+        ". All there are, in the papers' own sizes, are made with ",
         command_line("dln experiment run --all --preset paper"),
         " and ",
         command_line("dln check run --all"),

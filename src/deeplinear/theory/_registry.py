@@ -19,7 +19,8 @@ def checks(paper: str | None = None) -> tuple[Check, ...]:
 def check(name: str) -> Check:
     """The check with an id."""
     if name not in _ALL:
-        raise ValueError(f"check: there is no check '{name}'. {near_name(name, _ALL)}")
+        guess = near_name(name, _ALL).partition("Known:")[0]
+        raise ValueError(f"check: there is no check '{name}'. {guess}All are listed by `checks()`, or dln check list.")
     return _ALL[name]
 
 

@@ -18,7 +18,7 @@ from deeplinear.exact import (
 )
 from deeplinear.models import Completion, DeepLinear, Problem, block_mask, entry_connectivity, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import Run, flows
+from deeplinear.theory.completion._flows import MEASURABLE, Run, decades, flows
 from deeplinear.theory.completion._laws import NONE, REACHED, Layers, adopt_start, multiply, states, unreached
 
 SHAPES = ((4, 1), (2, 2))
@@ -127,6 +127,19 @@ def _sensitivity(block: Block) -> float:
 
 
 OBSERVABLE = Hypothesis[Block]("a flow in double precision can tell m from ∞", _sensitivity, 1e-9)
+
+
+def _lost(block: Block) -> float:
+    """Decades outside of the scales at which a computed flow tells the spectrum, small eigenvalues included.
+
+    Near m = 1 the second eigenvalue drowns beside the first; m = 1 itself, where it is zero, is no such case.
+    """
+    apart = 1.0 if block.m == 1 else 1 - 1 / block.m
+    scale = block.alpha**block.depth / block.value
+    return decades((block.value, 0.1, 10.0), (scale, 1e-7, 100.0), (apart, 0.1, 1.0), (block.depth, 2.0, 8.0))
+
+
+FOLLOWED = Hypothesis[Block](MEASURABLE, _lost)
 
 
 def adopt_block(problem: Problem, params: Params) -> Block:
@@ -393,7 +406,7 @@ LEMMAS_FLOW = Check(
         "From one shared layer of the family all layers stay equal and of the form M(a, b, c), and the eigenvalues "
         "obey λ̇₁ = −γ λ₁^{L−1}, λ̇₂ = −γ λ₂^{L−1}, λ̇₃ = −λ₃^{2L−1} with γ = (λ₁^L + (n−1)λ₂^L)/n − s w*."
     ),
-    hypotheses=(*BLOCK_HYPOTHESES, OBSERVABLE),
+    hypotheses=(*BLOCK_HYPOTHESES, OBSERVABLE, FOLLOWED),
     tolerances=EQUATIONS,
     measure=_measure_equations,
     draw=lambda rng: draw_block(rng, scales=(-3, 0.3)),
@@ -421,7 +434,7 @@ LEMMA_D7 = Check(
     id="completion/lemma-d7",
     source="Lemma D.7",
     statement="Along the flow λ₁^{2−L} − λ₂^{2−L} is constant at depth L ≥ 3, and λ₁/λ₂ at depth 2.",
-    hypotheses=(*BLOCK_HYPOTHESES, ABOVE_ONE),
+    hypotheses=(*BLOCK_HYPOTHESES, ABOVE_ONE, FOLLOWED),
     tolerances=CONSERVED,
     measure=lambda blocks: [_conservation(b, run) for b, run in zip(blocks, follow(blocks), strict=True)],
     draw=lambda rng: draw_block(rng, scales=(-3, 0.3)),
@@ -478,7 +491,7 @@ PROPOSITION_D1 = Check(
         "(n−1)λ₂^{2L−2}) of the start where γ(0) ≤ 0, which is where α^L ≤ w* d m^L/((m+d−1)^L + (n−1)(m−1)^L), and K "
         "= L (s w*)^{2−2/L} otherwise."
     ),
-    hypotheses=BLOCK_HYPOTHESES,
+    hypotheses=(*BLOCK_HYPOTHESES, FOLLOWED),
     tolerances=ENVELOPE,
     measure=lambda blocks: [_envelope(b, run) for b, run in zip(blocks, follow(blocks), strict=True)],
     draw=_draw_envelope,
@@ -533,7 +546,7 @@ BLOCK_TIMES = Check(
         "At depth 2 (λ₁² + (n−1)λ₂²)/n follows a logistic curve with rate 2 s w*; deeper, the time at which λ₁ reaches "
         "a level is one quadrature in λ^{2−L}."
     ),
-    hypotheses=(*BLOCK_HYPOTHESES, FINITE, OBSERVABLE),
+    hypotheses=(*BLOCK_HYPOTHESES, FINITE, OBSERVABLE, FOLLOWED),
     tolerances=TIMING,
     measure=lambda blocks: [_timing(b, run) for b, run in zip(blocks, follow(blocks), strict=True)],
     draw=_draw_timing,

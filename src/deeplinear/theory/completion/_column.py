@@ -10,7 +10,7 @@ from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import ColumnAlignment, column_alignment
 from deeplinear.models import DeepLinear, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import FITTED, Run, flows, observed
+from deeplinear.theory.completion._flows import FITTED, MEASURABLE, Run, decades, flows, largest, observed
 
 MODEL = DeepLinear((4, 4, 4))
 """Any column is observed in two to four of its rows."""
@@ -107,7 +107,20 @@ def _zero_targets(column: Column) -> float:
     return float(np.sum(observed_entries(column.problem.loss)[2] == 0))
 
 
-ONE_COLUMN = (Hypothesis("one observed column", _other_columns), Hypothesis("targets not zero", _zero_targets))
+def _sizes(column: Column) -> float:
+    """Decades by which layers or targets lie outside of the sizes whose flow is known to nine digits."""
+    targets = np.abs(observed_entries(column.problem.loss)[2])
+    targets = targets[targets > 0] if np.any(targets) else np.ones(1)
+    return decades(
+        (largest(column.params), 1e-8, 20.0), (float(targets.max()), 0.05, 20.0), (float(targets.min()), 1e-3, 20.0)
+    )
+
+
+ONE_COLUMN = (
+    Hypothesis("one observed column", _other_columns),
+    Hypothesis("targets not zero", _zero_targets),
+    Hypothesis(MEASURABLE, _sizes),
+)
 
 
 def _measure_bound(instances: Sequence[Column]) -> list[Measured]:
@@ -209,6 +222,14 @@ def _measure_zero(instances: Sequence[Column]) -> list[Measured]:
     return found
 
 
+def _short(column: Column) -> float:
+    b = np.asarray(column.params[0])[:, column.alignment().column]
+    return decades((float(np.linalg.norm(b)), 1e-3, 20.0))
+
+
+MOVES = Hypothesis(f"{MEASURABLE}: the column b starts at a size that moves", _short)
+
+
 def _draw_zero(rng: np.random.Generator) -> Column:
     column = _draw(rng)
     first = rng.uniform(0.2, 1.5) * jnp.asarray(rng.standard_normal(MODEL.shapes[0]))
@@ -245,8 +266,8 @@ CHECKS: tuple[Check, ...] = (
         id="completion/theorem-3.1",
         source="Theorem 3.1",
         statement=(
-            "Two layers that fit one observed column end with rows a_i of the second layer whose share orthogonal "
-            "to the direction u of the first layer's column is at most "
+            "Two layers that fit one observed column of non-zero targets end with rows a_i of the second layer whose "
+            "share orthogonal to the direction u of the first layer's column is at most "
             "B_i = |A(0)|² (√(|b(0)|⁴ + 4Σw²) + |b(0)|²) / (2w_i²), and at most B_i/(1+B_i)."
         ),
         hypotheses=ONE_COLUMN,
@@ -286,12 +307,12 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="completion/column-rank-one",
-        source="Theorem 3.1, remark",
+        source="Section 3.1, after equation (4)",
         statement=(
             "With one observed column and A(0) = 0 the product has rank one at all times, and the column b keeps its "
             "direction."
         ),
-        hypotheses=(*ONE_COLUMN, Hypothesis[Column]("A(0) = 0", lambda c: float(jnp.max(jnp.abs(c.params[1]))))),
+        hypotheses=(*ONE_COLUMN, Hypothesis[Column]("A(0) = 0", lambda c: largest(c.params[1:])), MOVES),
         tolerances={"second singular value / first": RANK_TOLERANCE, "turn of b": RANK_TOLERANCE},
         measure=_measure_zero,
         draw=_draw_zero,

@@ -18,8 +18,8 @@ from deeplinear.models import (
     observed_entries,
 )
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._blocks import BLOCK_HYPOTHESES, Block, adopt_block
-from deeplinear.theory.completion._flows import flows
+from deeplinear.theory.completion._blocks import BLOCK_HYPOTHESES, FOLLOWED, Block, adopt_block
+from deeplinear.theory.completion._flows import MEASURABLE, decades, flows, largest
 from deeplinear.theory.completion._laws import (
     Start,
     adopt_start,
@@ -53,8 +53,15 @@ def _parts(graph: np.ndarray) -> frozenset[frozenset[int]]:
 def _kernel_parts(start: Start) -> frozenset[frozenset[int]]:
     """Components of the observed entries, joined where their inner product is not zero now."""
     rows, columns, _ = observed_entries(start.problem.loss)
-    jacobian = entry_gradients(start.layers, rows, columns)
-    return _parts(np.abs(jacobian @ jacobian.T) > _rounding(start.layers, rows, columns))
+    layers = [np.asarray(layer) for layer in _scaled(start.params)]
+    jacobian = entry_gradients(layers, rows, columns)
+    return _parts(np.abs(jacobian @ jacobian.T) > _rounding(layers, rows, columns))
+
+
+def _scaled(params: Params) -> Params:
+    """Layers divided by their largest weight, all by the same: which inner products vanish does not change."""
+    size = largest(params)
+    return tuple(layer / size for layer in params) if size > 0 else params
 
 
 def _depth(start: Start) -> int:
@@ -118,6 +125,14 @@ ROUNDING = 1e-12
 """A few thousand roundings."""
 
 
+def _lost_kernel(case: Kernel) -> float:
+    """Decades by which the kernel, a sum of squares of products of layers, is outside of floating-point numbers."""
+    power = 2 * _depth(case.start) - 2
+    sizes = [largest([layer]) for layer in case.start.layers]
+    low, high = 10 ** (-150 / power), 10 ** (150 / power)
+    return decades(*((size, low, high) for size in sizes))
+
+
 def _draw_kernel(rng: np.random.Generator) -> Kernel:
     widths = ((3, 4, 2, 5), (4, 4, 4), (3, 3, 3, 3, 3))[rng.integers(3)]
     mask = np.zeros((widths[-1], widths[0]), dtype=bool)
@@ -139,7 +154,7 @@ LEMMA_B1 = Check(
         "The gradients of entries w_ij and w_pq of W = W_L ⋯ W_1 have the inner product Σ_l (T_l)_ip (S_l)_jq with T_l "
         "= W_{L:l+1} W_{L:l+1}ᵀ and S_l = W_{l−1:1}ᵀ W_{l−1:1}, for any shapes."
     ),
-    hypotheses=(),
+    hypotheses=(Hypothesis(MEASURABLE, _lost_kernel),),
     tolerances={KERNEL: ROUNDING},
     measure=_measure_kernel,
     draw=_draw_kernel,
@@ -162,7 +177,7 @@ def _reversed(rng: np.random.Generator) -> Kernel:
 
 PRODUCT_ORDER = Check(
     id="completion/erratum-product-order",
-    source="Appendix B, example of depth 3",
+    source="Appendix B.1.2",
     statement="In the example of depth 3 the entries are those of W_3 W_2 W_1: the kernel of the text is theirs.",
     hypotheses=(Hypothesis("depth 3", lambda case: abs(_depth(case.start) - 3.0)),),
     tolerances={KERNEL: ROUNDING},
@@ -202,7 +217,6 @@ PROPOSITION_B1 = Check(
         Violation("depth 2", lambda rng: random_start(rng, 2, 3, 0.5)),
         Violation("multiples of the identity", lambda rng: _with_layers(random_start(rng, 3, 3, 1.0), np.eye(3))),
     ),
-    adopt=adopt_start,
 )
 
 
@@ -235,7 +249,7 @@ def _measure_pairs(starts: Sequence[Start]) -> list[Measured]:
 
 DEPTH_2_KERNEL = Check(
     id="completion/erratum-depth-2-kernel",
-    source="Appendix B, remark on depth 2",
+    source="Appendix B.2.1",
     statement=("At depth 2 the gradients of w_ij and w_pq are orthogonal for all weights exactly if i ≠ p and j ≠ q."),
     hypotheses=(Hypothesis("depth 2", lambda start: abs(_depth(start) - 2.0)), GENERIC),
     tolerances={"pairs where K = 0 disagrees with i ≠ p and j ≠ q": 0.0},
@@ -274,17 +288,16 @@ def _disconnected_depth_3(rng: np.random.Generator) -> Start:
 
 DEPTH_2_COMPONENTS = Check(
     id="completion/depth-2-components",
-    source="coupling at depth 2, with Proposition B.1",
+    source="Section 3.2 after Definition 2, Appendix B.2.1",
     statement=(
-        "At depth 2 with generic weights the observed entries fall into the components of the observation graph: the "
-        "dynamics is coupled exactly if the pattern is connected."
+        "At depth 2 and a start with independent continuous entries the observed entries fall, almost surely, into the "
+        "components of the observation graph: the dynamics is coupled exactly if the pattern is connected."
     ),
     hypotheses=(Hypothesis("depth 2", lambda start: abs(_depth(start) - 2.0)), GENERIC),
     tolerances=COMPONENTS,
     measure=_measure_components,
     draw=lambda rng: random_start(rng, 2, 3, 10 ** rng.uniform(-2, 0.5)),
     violations=(Violation("depth 3 with a diagonal pattern", _disconnected_depth_3),),
-    adopt=adopt_start,
 )
 
 
@@ -304,13 +317,18 @@ def _measure_label(blocks: Sequence[Block]) -> list[Measured]:
     measured = []
     for block in blocks:
         start = Start(block.problem, block.params)
-        found = coupling(block.problem, block.params)
+        found = coupling(block.problem, _scaled(block.params))
         joined = len(_kernel_parts(start)) == 1
         claimed = _claims_coupled(block)
         numbers = (float(found.coupled != claimed), float(joined != claimed))
         facts = {"coupled": float(found.coupled), "parts": float(len(found.partition)), "link": found.residual}
         measured.append(Measured(dict(zip(LABEL, numbers, strict=True)), facts=facts))
     return measured
+
+
+def _lost_label(block: Block) -> float:
+    """Decades of m beyond which the smallest term of the kernel, of order (d/m)^(2L-4), leaves the numbers."""
+    return 0.0 if np.isinf(block.m) else decades((block.m, 1.0, 10.0 ** (100 / block.depth)))
 
 
 def _draw_label(rng: np.random.Generator) -> Block:
@@ -334,7 +352,7 @@ PROPOSITION_32 = Check(
         "With n ≥ 2 observed diagonal blocks and all layers α on the diagonal and α/m off it, the dynamics is "
         "decoupled at depth 2 for every m, and at depth L ≥ 3 coupled for every finite m and decoupled for m = ∞."
     ),
-    hypotheses=BLOCK_HYPOTHESES,
+    hypotheses=(*BLOCK_HYPOTHESES, Hypothesis(MEASURABLE, _lost_label)),
     tolerances=LABEL,
     measure=_measure_label,
     draw=_draw_label,
@@ -343,6 +361,7 @@ PROPOSITION_32 = Check(
         Violation("a single block", lambda rng: Block(2, 1, 3, 1.0, rng.uniform(0.1, 0.5), rng.uniform(2, 5))),
     ),
     adopt=adopt_block,
+    version=2,
 )
 
 TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 50.0, 24)])
@@ -382,7 +401,11 @@ IDENTITY_START = Check(
     statement=(
         "From multiples of the identity, K vanishes between observed blocks along the whole flow, at every depth."
     ),
-    hypotheses=(*BLOCK_HYPOTHESES, Hypothesis("m = ∞", lambda block: 0.0 if np.isinf(block.m) else 1 / block.m)),
+    hypotheses=(
+        *BLOCK_HYPOTHESES,
+        Hypothesis("m = ∞", lambda block: 0.0 if np.isinf(block.m) else 1 / block.m),
+        FOLLOWED,
+    ),
     tolerances=ALONG,
     measure=_measure_identity,
     draw=_draw_identity,
@@ -425,7 +448,7 @@ def _one_layer(rng: np.random.Generator) -> Start:
 
 ZERO_LAYERS = Check(
     id="completion/zero-start",
-    source="Appendix B, example of zero layers",
+    source="Appendix B.2.2",
     statement="From layers of zeros nothing moves and K = 0: every observed entry is a part of its own.",
     hypotheses=(
         Hypothesis("all weights are zero", lambda start: max(float(np.max(np.abs(layer))) for layer in start.layers)),

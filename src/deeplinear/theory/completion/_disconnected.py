@@ -11,7 +11,7 @@ from deeplinear.core import Params
 from deeplinear.exact import block_limit, disconnected, disconnected_hyperbolic
 from deeplinear.models import Completion, DeepLinear, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import FITTED, flows, observed
+from deeplinear.theory.completion._flows import FITTED, MEASURABLE, decades, flows, largest, observed
 
 MODEL = DeepLinear((4, 4, 4))
 """Two or four entries are observed."""
@@ -83,7 +83,28 @@ def _crowd(pairs: Pairs) -> float:
     return float(max(np.bincount(rows).max(), np.bincount(columns).max()) - 1)
 
 
+def _sizes(pairs: Pairs) -> float:
+    """Decades by which layers or targets lie outside of the sizes whose flow is known to ten digits."""
+    return decades((largest(pairs.params), 1e-3, 10.0), (largest([observed_entries(pairs.problem.loss)[2]]), 0.0, 30.0))
+
+
+def _slow(pairs: Pairs) -> float:
+    r"""Decades by which a pair is too slow, $S$ near 0, or starts too near to a saddle, $a = \mp b$ for a target $\pm$.
+
+    With $S = 0$, as for a target 0 and $a = \pm b$, the decay is algebraic and has no end that a flow reaches.
+    """
+    rows, columns, values = observed_entries(pairs.alone.loss)
+    first, second = (np.asarray(w) for w in pairs.params)
+    a, b = second[rows], first.T[columns]
+    plus, minus = np.linalg.norm(a + b, axis=1), np.linalg.norm(a - b, axis=1)
+    rate = np.sqrt(values**2 + (plus * minus) ** 2 / 4)
+    growing = np.where(values >= 0, plus, minus) / np.maximum(np.maximum(plus, minus), 1e-300)
+    return decades((float(rate.min()), 1e-2, np.inf), (float(growing.min()), 1e-3, np.inf))
+
+
 ALONE = (Hypothesis("at most one observation in each row and column", _crowd),)
+SIZES = Hypothesis(MEASURABLE, _sizes)
+ENDS = Hypothesis(f"{MEASURABLE}: every pair has a target that is not zero, or both a + b and a - b", _slow)
 CROWDED = Violation("two observations in one row", _crowded)
 TOLD_ANOTHER = Violation("a prediction for targets one per cent larger", _told_another)
 
@@ -187,7 +208,21 @@ def _moved(params: Params, rows: np.ndarray, columns: np.ndarray, exponent: np.n
     return cosh * a + sinh * b, cosh * b + sinh * a
 
 
+def _unit(pairs: Pairs) -> Pairs:
+    r"""The same in units in which the largest of targets and squared weights is 2.
+
+    The flow of targets $cw$ from layers $\sqrt c\,X$ is that of $w$ from $X$ in times of $1/c$.
+    """
+    rows, columns, values = observed_entries(pairs.problem.loss)
+    c = max(largest([values]), largest(pairs.params) ** 2) / 2
+    if not c > 0:
+        return pairs
+    layers = tuple(layer / np.sqrt(c) for layer in pairs.params)
+    return Pairs(observed(pairs.problem.model, rows, columns, values / c), layers)
+
+
 def _measure_sign(instances: Sequence[Pairs]) -> list[Measured]:
+    instances = [_unit(instance) for instance in instances]
     times = np.concatenate([[0.0], SPAN * (1 + NODES) / 2, [SPAN]])
     runs = flows([i.problem for i in instances], [i.params for i in instances], times)
     found = []
@@ -209,7 +244,7 @@ CHECKS: tuple[Check, ...] = (
             "of an observed pair a, b the directions of a ± b stay, |a ± b|² goes to 2(S ± w) with "
             "S² = w² + |a+b|²|a-b|²/4 at the start, and all else stays."
         ),
-        hypotheses=ALONE,
+        hypotheses=(*ALONE, SIZES, ENDS),
         tolerances={"layers in the limit": LIMIT_TOLERANCE},
         measure=_measure_limit,
         draw=_draw,
@@ -249,7 +284,7 @@ CHECKS: tuple[Check, ...] = (
             "With at most one observation in each row and column the flow is known at every time: |a+b| and |a-b| "
             "change by reciprocal factors that are rational in tanh(St), S² = w² + |a+b|²|a-b|²/4."
         ),
-        hypotheses=ALONE,
+        hypotheses=(*ALONE, SIZES),
         tolerances={"layers at all times": TIME_TOLERANCE},
         measure=_measure_times,
         draw=_draw,
@@ -263,7 +298,7 @@ CHECKS: tuple[Check, ...] = (
             "With the residual R = w* - w the layers at time t are a cosh s + b sinh s and b cosh s + a sinh s, "
             "where s = +∫R."
         ),
-        hypotheses=ALONE,
+        hypotheses=(*ALONE, Hypothesis(MEASURABLE, lambda pairs: _sizes(_unit(pairs)))),
         tolerances={"exponent +∫(w* - w)": SIGN_TOLERANCE},
         measure=_measure_sign,
         draw=_draw,
@@ -271,5 +306,6 @@ CHECKS: tuple[Check, ...] = (
         printed="With the residual R = w* - w the exponent is -∫R.",
         printed_tolerance=SIGN_TOLERANCE,
         adopt=_adopt_times,
+        version=2,
     ),
 )

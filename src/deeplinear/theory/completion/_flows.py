@@ -119,4 +119,24 @@ def _together(tasks: list[tuple[Problem, Params]], times: Sequence[float] | np.n
 
 def excess(values: np.ndarray, envelope: np.ndarray) -> float:
     """Largest relative amount by which losses exceed their envelope, with a floor for what rounding leaves."""
-    return float(np.max((values - envelope) / (envelope + FLOOR)))
+    return float(np.max((values - envelope) / (envelope + FLOOR * max(1.0, float(values[0])))))
+
+
+MEASURABLE = "measurable in double precision"
+"""Hypothesis of range: outside of it nothing is said, as the numbers could not tell a statement from its opposite."""
+
+
+def decades(*ranges: tuple[float, float, float]) -> float:
+    """By how many powers of ten a positive number lies outside its range, at worst, for triples (number, low, high)."""
+    worst = -np.inf
+    for number, low, high in ranges:
+        if not np.isfinite(number):
+            return float(np.inf)
+        place = np.log10(max(float(number), 1e-300))
+        worst = max(worst, np.log10(low) - place if low > 0 else -np.inf, place - np.log10(high))
+    return float(worst)
+
+
+def largest(arrays: Iterable[object]) -> float:
+    """Largest absolute value of several arrays."""
+    return max(float(np.max(np.abs(np.asarray(array)), initial=0.0)) for array in arrays)

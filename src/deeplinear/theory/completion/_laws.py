@@ -11,7 +11,7 @@ from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import BlockMatrix
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, block_mask, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import Run, dense, flows
+from deeplinear.theory.completion._flows import MEASURABLE, Run, decades, dense, flows, largest
 
 NONE = 0.5
 """Tolerance of a count that must be zero, beside numbers that need not be."""
@@ -147,12 +147,13 @@ def _conservation(start: Start, run: Run) -> Measured:
     )
     losses = np.array([0.5 * np.sum(residuals(layers) ** 2) for layers in path])
     gradient = [np.asarray(g) for g in start.problem.gradient(start.params)]
-    h = 1e-5 / max(1.0, *(float(np.linalg.norm(g)) for g in gradient))
+    h = 1e-5 * largest(start.layers) / largest(gradient)
     ahead, behind = ([w - sign * h * g for w, g in zip(start.layers, gradient, strict=True)] for sign in (1.0, -1.0))
-    speed = (residuals(ahead) - residuals(behind)) / (2 * h)
+    # Differences of the product, not of the residuals: a small product is lost beside its target.
+    speed = (multiply(ahead) - multiply(behind))[rows, columns] / (2 * h)
     jacobian = entry_gradients(start.layers, rows, columns)
     predicted = -jacobian @ (jacobian.T @ residuals(start.layers))
-    fall = (np.sum(residuals(ahead) ** 2) - np.sum(residuals(behind) ** 2)) / (4 * h)
+    fall = float(speed @ (residuals(ahead) + residuals(behind))) / 2
     squares = sum(float(np.sum(g**2)) for g in gradient)
     numbers = (
         change / size,
@@ -168,9 +169,22 @@ def _moves(start: Start) -> float:
     return float(all(not np.any(np.asarray(g)) for g in start.problem.gradient(start.params)))
 
 
+def _lost(start: Start) -> float:
+    """Decades outside of what is measured: sizes of layers and targets, the share of the residual, the gradient."""
+    rows, columns, values = observed_entries(start.problem.loss)
+    product = multiply(start.layers)[rows, columns]
+    size, scale = largest(start.layers), max(largest([values, product]), 1e-300)
+    share = largest([product - values]) / scale
+    gradient = largest(start.problem.gradient(start.params))
+    weakest = min(largest([layer]) for layer in start.layers)
+    return decades(
+        (size, 1e-10, 10.0), (scale, 1e-10, 100.0), (share, 1e-4, 10.0), (gradient, 1e-60, 1e4), (weakest, 1e-10, 10.0)
+    )
+
+
 BALANCEDNESS = Check(
     id="completion/balancedness",
-    source="conservation laws of gradient flow",
+    source="conservation law before (52), Appendix E",
     statement=(
         "Along the gradient flow of any completion problem every W_{l+1}ᵀW_{l+1} − W_l W_lᵀ is constant, the loss "
         "falls at the rate Σ‖∂ℓ/∂W_l‖², and the residuals of the observed entries obey ṙ = −K r."
@@ -178,6 +192,7 @@ BALANCEDNESS = Check(
     hypotheses=(
         Hypothesis("time is continuous: no steps of gradient descent", lambda s: 0.0 if s.step is None else s.step),
         Hypothesis("the start is not at rest", _moves),
+        Hypothesis(MEASURABLE, _lost),
     ),
     tolerances=CONSERVATION,
     measure=_measure_conservation,
@@ -189,6 +204,7 @@ BALANCEDNESS = Check(
         ),
     ),
     adopt=adopt_start,
+    version=2,
 )
 
 
@@ -258,7 +274,7 @@ def _outside(case: Layer) -> float:
 
 NORMALISATION = Check(
     id="completion/erratum-loss-normalisation",
-    source="wording of the loss",
+    source="Section 2, equation (2)",
     statement=(
         "The eigenvalue equations λ̇ = −γ λ^{L−1} are those of the loss ½ Σ (w_ij − w*_ij)², a sum over the observed "
         "entries; a mean over N of them would run 2/N times as fast."

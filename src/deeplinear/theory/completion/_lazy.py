@@ -13,7 +13,7 @@ from deeplinear.core import Params
 from deeplinear.exact import LazyCertificate, lazy_certificate, toeplitz_example, toeplitz_ratio
 from deeplinear.models import Completion, DeepLinear, Problem, entry_gram, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import Run, excess, flows
+from deeplinear.theory.completion._flows import MEASURABLE, Run, decades, excess, flows
 
 ROUNDING = 1e-12
 """Norms of small matrices."""
@@ -107,17 +107,28 @@ def _measure_lipschitz(instances: Sequence[Displacement]) -> list[Measured]:
     return found
 
 
+ROW = "|J_n|² against |a_i|² + |b_j|²"
+FROBENIUS = "|ΔJ|² / (d(|ΔA|² + |ΔB|²)) - 1"
+SPECTRAL = "|ΔJ|₂² / (|ΔA|² + |ΔB|²) - 1"
+
+
 def _measure_squares(instances: Sequence[Displacement]) -> list[Measured]:
     found = []
     for points in instances:
         change, moved = _steps(points)
-        square, d = float(np.sum(change**2)), max(points.mask.shape)
-        squares = d * float(np.sum(np.square(moved)))
-        spectral = float(np.linalg.norm(change, 2)) ** 2 / float(np.sum(np.square(moved)))
+        squares = float(np.sum(np.square(moved)))
+        rows, columns = np.nonzero(points.mask)
+        a = np.linalg.norm(np.asarray(points.here[-1])[rows], axis=1)
+        b = np.linalg.norm(np.asarray(points.here[0]).T[columns], axis=1)
+        row = np.sum(_jacobian(points.model, points.mask, points.here) ** 2, axis=1)
         found.append(
             Measured(
-                {"|ΔJ|² / (d(|ΔA|² + |ΔB|²)) - 1": square / squares - 1, "|ΔJ|₂² / (|ΔA|² + |ΔB|²) - 1": spectral - 1},
-                printed=square / (d * sum(moved)) - 1,
+                {
+                    ROW: float(np.max(np.abs(row - a**2 - b**2) / row)),
+                    FROBENIUS: float(np.sum(change**2)) / (max(points.mask.shape) * squares) - 1,
+                    SPECTRAL: float(np.linalg.norm(change, 2)) ** 2 / squares - 1,
+                },
+                printed=float(np.max(np.abs(row - a - b) / row)),
             )
         )
     return found
@@ -198,7 +209,7 @@ def _lazy(instance: Lazy, run: Run) -> Measured:
             "displacement - δ": float(moved.max()) - delta,
             "δ - R": delta - radius,
             "|σ(A(t)) - σ(A)| - R/√2": float(np.max(np.abs(values - values[0]))) - radius / np.sqrt(2),
-            "σ(A) = σ(B)": float(np.max(np.abs(values[:, :modes] - others[:, :modes]))),
+            "σ(A)² = σ(B)²": float(np.max(np.abs(values[:, :modes] ** 2 - others[:, :modes] ** 2))) / values[0, 0] ** 2,
             "bound of the stable rank": bound(radius) - float(ranks.min()),
             "bound with δ": bound(delta) - float(ranks.min()),
         },
@@ -225,13 +236,14 @@ LAZY_HYPOTHESES = (
     Hypothesis[Lazy]("σmin > 0", lambda i: float(i.certificate.threshold <= 0)),
     Hypothesis[Lazy]("balanced layers", lambda i: i.certificate.imbalance, BALANCE_TOLERANCE),
     Hypothesis[Lazy]("loss - σmin⁶/(1152 k σmax²)", lambda i: i.certificate.loss - i.certificate.threshold),
+    Hypothesis[Lazy](MEASURABLE, lambda i: decades((i.certificate.sigma_max, 0.1, 10.0))),
 )
 LAZY_TOLERANCES = {
     "loss beyond l exp(-σmin² t/2)": ENVELOPE_TOLERANCE,
     "displacement - δ": BOUND_TOLERANCE,
     "δ - R": BOUND_TOLERANCE,
     "|σ(A(t)) - σ(A)| - R/√2": BOUND_TOLERANCE,
-    "σ(A) = σ(B)": BOUND_TOLERANCE,
+    "σ(A)² = σ(B)²": BOUND_TOLERANCE,
     "bound of the stable rank": BOUND_TOLERANCE,
     "bound with δ": BOUND_TOLERANCE,
 }
@@ -333,15 +345,18 @@ CHECKS: tuple[Check, ...] = (
         id="completion/erratum-lemma-e9",
         source="Lemma E.9, proof",
         statement=(
-            "|J(X) - J(Y)|² ≤ d (|ΔA|² + |ΔB|²) with squared Frobenius norms, and |J(X) - J(Y)|₂² ≤ |ΔA|² + |ΔB|²."
+            "The row of the Jacobian of two layers that belongs to w_ij, X = e_i e_jᵀ, has |J_n|² = |XᵀA|² + |XBᵀ|² = "
+            "|a_i|² + |b_j|², with squared norms, so that |J(X) - J(Y)|² ≤ d (|ΔA|² + |ΔB|²), and |J(X) - J(Y)|₂² ≤ "
+            "|ΔA|² + |ΔB|²."
         ),
         hypotheses=TWO_LAYERS,
-        tolerances={"|ΔJ|² / (d(|ΔA|² + |ΔB|²)) - 1": ROUNDING, "|ΔJ|₂² / (|ΔA|² + |ΔB|²) - 1": ROUNDING},
+        tolerances={ROW: ROUNDING, FROBENIUS: ROUNDING, SPECTRAL: ROUNDING},
         measure=_measure_squares,
         draw=_draw_points,
         violations=(Violation("three layers", _three_layers),),
-        printed="|J(X) - J(Y)|² ≤ d (|ΔA| + |ΔB|), the norms on the right not squared.",
+        printed="|J_n|² = |XᵀA| + |XBᵀ|, the norms on the right not squared.",
         printed_tolerance=ROUNDING,
+        version=2,
     ),
     Check(
         id="completion/theorem-4.3",
@@ -360,6 +375,7 @@ CHECKS: tuple[Check, ...] = (
             Violation("layers that are not balanced", lambda rng: _near_fit(rng, "width", 0.98, 1.3)),
         ),
         adopt=functools.partial(_adopt, "width"),
+        version=2,
     ),
     Check(
         id="completion/lazy-dimension-free",
@@ -374,6 +390,7 @@ CHECKS: tuple[Check, ...] = (
             Violation("layers that are not balanced", lambda rng: _near_fit(rng, "one", 0.98, 1.3)),
         ),
         adopt=functools.partial(_adopt, "one"),
+        version=2,
     ),
     Check(
         id="completion/lazy-example",

@@ -25,6 +25,7 @@ from deeplinear.theory.completion._blocks import (
     DEEP,
     FAMILY_TOLERANCE,
     FINITE,
+    FOLLOWED,
     OBSERVABLE,
     Block,
     adopt_block,
@@ -35,7 +36,7 @@ from deeplinear.theory.completion._blocks import (
     told_otherwise,
     unequal,
 )
-from deeplinear.theory.completion._flows import Run
+from deeplinear.theory.completion._flows import MEASURABLE, Run, decades
 from deeplinear.theory.completion._laws import NONE, REACHED, multiply, unreached
 
 EPS = float(np.finfo(float).eps)
@@ -100,7 +101,7 @@ THEOREM_33 = Check(
         "and σ₂, n − 1 times, with σ₁ + (n−1)σ₂ = w* d, and σ₂/σ₁ = ((m−1)/(m+d−1))² at depth 2, σ₁^{2/L−1} − "
         "σ₂^{2/L−1} = λ₁(0)^{2−L} − λ₂(0)^{2−L} deeper, σ₁ = σ₂ for m = ∞."
     ),
-    hypotheses=(*BLOCK_HYPOTHESES, Hypothesis("blocks of size 1", _single), OBSERVABLE),
+    hypotheses=(*BLOCK_HYPOTHESES, Hypothesis("blocks of size 1", _single), OBSERVABLE, FOLLOWED),
     tolerances=LIMIT,
     measure=_measure_limit,
     draw=_draw_diagonal,
@@ -119,7 +120,12 @@ THEOREM_33_BLOCKS = Check(
         "With blocks of size s > 1 the first n singular values end as for the diagonal, and the other n(s−1) decay "
         "algebraically, as λ₃(t)^L with λ₃(t) = λ₃(0)(1 + (2L−2) t λ₃(0)^{2L−2})^{−1/(2L−2)}."
     ),
-    hypotheses=(*BLOCK_HYPOTHESES, Hypothesis("blocks of size 2 or more", lambda b: 2.0 - b.size), OBSERVABLE),
+    hypotheses=(
+        *BLOCK_HYPOTHESES,
+        Hypothesis("blocks of size 2 or more", lambda b: 2.0 - b.size),
+        OBSERVABLE,
+        FOLLOWED,
+    ),
     tolerances=LIMIT,
     measure=_measure_limit,
     draw=_draw_blocks,
@@ -218,7 +224,12 @@ DEPTH_2_RANK = Check(
     id="completion/depth-2-stable-rank",
     source="Theorem 3.3, depth 2",
     statement="At depth 2 the limit has the stable rank 1 + (n−1)((m−1)/(m+d−1))⁴, whatever α.",
-    hypotheses=(*BLOCK_HYPOTHESES, Hypothesis("depth 2", lambda b: b.depth - 2.0), Hypothesis("size 1", _single)),
+    hypotheses=(
+        *BLOCK_HYPOTHESES,
+        Hypothesis("depth 2", lambda b: b.depth - 2.0),
+        Hypothesis("size 1", _single),
+        FOLLOWED,
+    ),
     tolerances=RANK_TWO_LAYERS,
     measure=_measure_depth_2,
     draw=_draw_depth_2,
@@ -270,6 +281,25 @@ def _measure_equations_of_limit(blocks: Sequence[Block]) -> list[Measured]:
     return measured
 
 
+def _lost_equations(block: Block) -> float:
+    """Decades outside of where the printed equations keep their digits: σ₂ beside w* d, σ₁ apart from σ₂, m beside d.
+
+    With the powers -q and 2 - L that must not overflow.
+    """
+    if block.depth <= 2 or not 1 < block.m < np.inf:
+        return 0.0
+    limit, total = block.limit(), block.value * block.width
+    powers = (block.depth - 2) * np.abs(np.log10(block.alpha * np.array([1 + block.width / block.m, 1 - 1 / block.m])))
+    return decades(
+        (float(limit.sigma_2) / total, 1e-12, 1.0),
+        (float(np.expm1(limit.log_ratio)), 1e-6, np.inf),
+        (block.m / block.width, 1e-300, 1e5),
+        (1 - 1 / block.m, 1e-4, 1.0),
+        (float(np.max(powers)), 0.0, 150.0),
+        (block.value, 1e-100, 1e100),
+    )
+
+
 PROPOSITION_D2 = Check(
     id="completion/proposition-d2",
     source="Proposition D.2",
@@ -277,7 +307,7 @@ PROPOSITION_D2 = Check(
         "At depth L ≥ 3 f₁(σ) = σ^{−q} − ((w*d − σ)/(n−1))^{−q} falls strictly on (0, w*d) and f₂(σ) = (w*d − "
         "(n−1)σ)^{−q} − σ^{−q} rises strictly on (0, w*d/(n−1)), q = 1 − 2/L, so that the limit is unique."
     ),
-    hypotheses=(*BLOCK_HYPOTHESES, DEEP, ABOVE_ONE, FINITE),
+    hypotheses=(*BLOCK_HYPOTHESES, DEEP, ABOVE_ONE, FINITE, Hypothesis(MEASURABLE, _lost_equations)),
     tolerances=MONOTONE,
     measure=_measure_equations_of_limit,
     draw=_draw_formula,
@@ -313,14 +343,35 @@ def _measure_small(blocks: Sequence[Block]) -> list[Measured]:
     return measured
 
 
+def _below_crossover(block: Block) -> float:
+    """Decades by which a hundred m exceed m* at the smallest start looked at, 1e-15 w*."""
+    if block.depth <= 2 or not np.isfinite(block.m):
+        return 0.0
+    alpha = (1e-15 * block.value) ** (1 / block.depth)
+    there = float(block_crossover(block.depth, alpha, blocks=block.blocks, size=block.size, value=block.value))
+    return decades((100 * block.m / there, 0.0, 1.0))
+
+
+def _lost_rate(block: Block) -> float:
+    """Decades by which σ₂, of order (1 - 1/m)^L 1e-15 w*, is too small for its square."""
+    return decades(((1 - 1 / block.m) ** block.depth, 1e-100, 1.0), (block.value, 1e-30, 1e30))
+
+
 COROLLARY_34 = Check(
     id="completion/corollary-3.4",
     source="Corollary 3.4, with the rate as an extension",
     statement=(
         "At depth L ≥ 3 and finite m the stable rank of the limit falls to 1 as α → 0, with σ₂ ≈ (λ₂^{2−L} − "
-        "λ₁^{2−L})^{−L/(L−2)}, proportional to α^L."
+        "λ₁^{2−L})^{−L/(L−2)}, proportional to α^L; seen at starts so small that the crossover m* lies far above m."
     ),
-    hypotheses=(*BLOCK_HYPOTHESES, DEEP, ABOVE_ONE, FINITE),
+    hypotheses=(
+        *BLOCK_HYPOTHESES,
+        DEEP,
+        ABOVE_ONE,
+        FINITE,
+        Hypothesis("α^L = 1e−15 w* is small: m* exceeds 100 m", _below_crossover),
+        Hypothesis(MEASURABLE, _lost_rate),
+    ),
     tolerances=RANK_ONE,
     measure=_measure_small,
     draw=_draw_formula,
@@ -364,6 +415,13 @@ def _measure_laws(blocks: Sequence[Block]) -> list[Measured]:
     return measured
 
 
+def _lost_laws(block: Block) -> float:
+    """Decades outside of where logarithms of σ₂ keep twelve digits."""
+    scale = block.depth * abs(np.log10(block.alpha) - np.log10(block.value) / block.depth)
+    apart = 1.0 if block.m == 1 else 1 - 1 / block.m
+    return decades((scale, 0.0, 30.0), (block.value, 1e-100, 1e100), (apart, 1e-3, 1.0), (block.depth, 2.0, 30.0))
+
+
 LIMIT_LAWS = Check(
     id="completion/limit-laws",
     source="extension of Theorem 3.3",
@@ -371,7 +429,7 @@ LIMIT_LAWS = Check(
         "For every depth, α and m the limit is a completion of least nuclear norm, w* d; only α^L/w* matters for its "
         "shape; and every unobserved entry misses the completion of rank one by σ₂/s."
     ),
-    hypotheses=BLOCK_HYPOTHESES,
+    hypotheses=(*BLOCK_HYPOTHESES, Hypothesis(MEASURABLE, _lost_laws)),
     tolerances=LAWS,
     measure=_measure_laws,
     draw=lambda rng: draw_block(rng, depths=(2, 3, 4, 5, 6), shapes=FORMULA_SHAPES, scales=(-6, 0)),
@@ -410,15 +468,17 @@ def _measure_iff(blocks: Sequence[Block]) -> list[Measured]:
 
 RANK_ONE_IFF = Check(
     id="completion/erratum-rank-one-iff-coupled",
-    source="main claim: rank one exactly if coupled",
+    source="Abstract, (b)",
     statement=(
         "At depth 2 and m = 1 (all entries of a layer equal) the dynamics is decoupled and the limit has rank one all "
-        "the same: decoupled means rank n for large m only."
+        "the same; at depth 2 every m > 1 gives rank n, but a stable rank near n only for large m, and coupled flows "
+        "reach rank one only as α → 0."
     ),
     hypotheses=(
         *BLOCK_HYPOTHESES,
         Hypothesis("depth 2", lambda b: b.depth - 2.0),
         Hypothesis("m = 1", lambda b: abs(b.m - 1.0)),
+        FOLLOWED,
     ),
     tolerances=IFF,
     measure=_measure_iff,
@@ -426,7 +486,7 @@ RANK_ONE_IFF = Check(
     violations=(
         Violation("m = 1.5", lambda rng: dataclasses.replace(draw_block(rng, depths=(2,), shapes=((4, 1),)), m=1.5)),
     ),
-    printed="Decoupled dynamics ends at rank n, coupled dynamics at rank one.",
+    printed="Convergence to rank one occurs if and only if the dynamics is coupled.",
     printed_tolerance=1e-6,
     adopt=adopt_block,
 )
@@ -475,7 +535,7 @@ FINITE_M = Check(
     printed_tolerance=1e-3,
 )
 
-ORDER = {"ln σ₂ does not fall with depth, at α^L ≤ w*/10": 1e-12}
+ORDER = {"largest rise of ln σ₂ with depth, at equal α^L": 1e-12}
 
 
 def _rise(block: Block, scale: float) -> float:
@@ -497,7 +557,7 @@ def _measure_order(blocks: Sequence[Block]) -> list[Measured]:
 
 
 def _draw_order(rng: np.random.Generator) -> Block:
-    block = draw_block(rng, depths=(3,), shapes=((10, 1), (5, 2)), scales=(-8, -1), infinite=0.0)
+    block = draw_block(rng, depths=(3,), shapes=((10, 1), (5, 2)), scales=(-8, -2), infinite=0.0)
     return dataclasses.replace(block, m=float(1 + 10 ** rng.uniform(-0.5, 0.4)))
 
 
@@ -505,24 +565,32 @@ def _large_start(rng: np.random.Generator) -> Block:
     return Block(3, 10, 1, 0.1, float(rng.uniform(0.1, 0.2) ** (1 / 3)), 2.0)
 
 
+def _wide(rng: np.random.Generator) -> Block:
+    """A hundred blocks and a tenth of w*: depth 3 ends with a larger σ₂ than depth 2."""
+    return Block(3, 100, 1, 1.0, 0.1 ** (1 / 3), float(rng.uniform(1.45, 1.6)))
+
+
 DEPTH_BIAS = Check(
     id="completion/erratum-depth-bias",
-    source="discussion of depth after Theorem 3.3",
+    source="Section 3.2.1 and caption of Figure 2",
     statement=(
-        "At equal α^L a deeper network ends with a smaller σ₂ where α^L is small against w* (a tenth of it or less); "
-        "for starts as large as w* it need not."
+        "For d ≤ 10 and α^L ≤ w*/100 a deeper network (depths 2 to 7) ends at equal α^L with a smaller σ₂, a measured "
+        "fact; for larger starts or wider matrices it need not."
     ),
     hypotheses=(
         *BLOCK_HYPOTHESES,
         FINITE,
-        Hypothesis("α^L ≤ w*/10", lambda b: b.alpha**b.depth / b.value - 0.1, 1e-12),
+        ABOVE_ONE,
+        Hypothesis("width d ≤ 10", lambda b: b.width - 10.0),
+        Hypothesis("α^L ≤ w*/100", lambda b: b.alpha**b.depth / b.value - 0.01, 1e-12),
     ),
     tolerances=ORDER,
     measure=_measure_order,
     draw=_draw_order,
-    violations=(Violation("α^L from w* to 2 w*", _large_start),),
-    printed="Depth strengthens the bias to low rank at every scale.",
+    violations=(Violation("α^L from w* to 2 w*", _large_start), Violation("width 100 and α^L = w*/10", _wide)),
+    printed="For finite m greater depth strengthens the bias to low rank, at every scale.",
     printed_tolerance=1e-12,
+    version=2,
 )
 
 

@@ -13,7 +13,7 @@ from deeplinear.core import HypothesisError, Params, add_scaled, spectrum
 from deeplinear.exact import singular_value_speed
 from deeplinear.models import Completion, DeepLinear, Problem, balancedness
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import flows
+from deeplinear.theory.completion._flows import MEASURABLE, decades, flows
 
 SPEED_TOLERANCE = 1e-7
 """Differences of fourth order with a small part of the fastest time scale, relative to speed and size."""
@@ -79,6 +79,8 @@ GAP = 0.01
 
 def _gap(start: Start) -> float:
     values = np.linalg.svd(np.asarray(start.problem.product(start.params)), compute_uv=False)
+    if not values[0] > 0:
+        return GAP
     return GAP - float(np.min(-np.diff(np.append(values, 0.0))) / values[0])
 
 
@@ -122,6 +124,13 @@ def _nearby(problem: Problem, params: Params) -> tuple[float, np.ndarray]:
     after, before = _step(problem, params, h), _step(problem, params, -h)
     points = (_step(problem, before, -h), before, params, after, _step(problem, after, h))
     return float(h), np.linalg.svd(np.stack([problem.product(p) for p in points]), compute_uv=False)
+
+
+def _fast(start: Start) -> float:
+    """Decades by which rates and sizes are outside of what differences over a small part of the time scale tell."""
+    rate = 1 / float(_time_scale(start.problem, start.params)) if _gap(start) <= 0 else 1.0
+    size = float(np.linalg.norm(np.asarray(start.problem.product(start.params)), 2))
+    return decades((rate, 1e-100, 1e7), (size, 1e-100, 1e100))
 
 
 def _measure_speed(instances: Sequence[Start]) -> list[Measured]:
@@ -169,6 +178,14 @@ def _draw_unbalanced_determinant(rng: np.random.Generator) -> Start:
 
 def _determinants(start: Start) -> float:
     return max(0.0, -min(float(jnp.linalg.det(layer)) for layer in start.params))
+
+
+def _lost(start: Start) -> float:
+    """Decades outside of where determinants stay clear of rounding: sizes of layers, pull of the loss."""
+    values = np.stack([np.linalg.svd(np.asarray(layer), compute_uv=False) for layer in start.params])
+    gradient = start.problem.loss.gradient(start.problem.product(start.params))
+    pull = float(np.linalg.norm(np.asarray(gradient))) + float(start.problem.l2)
+    return decades((float(values.max()), 0.05, 3.0), (float(values.min()), 0.05, 3.0), (pull, 0.0, 12.0))
 
 
 def _measure_determinant(instances: Sequence[Start]) -> list[Measured]:
@@ -282,10 +299,10 @@ CHECKS: tuple[Check, ...] = (
         id="completion/lemma-f1",
         source="Lemma F.1; depths above 2 are an extension",
         statement=(
-            "The singular values of the product of L balanced layers move at the speed -L σ^(2-2/L) uᵀ G v, G the "
-            "gradient of the loss by the product."
+            "The singular values of the product of L balanced layers, where they are distinct, move at the speed "
+            "-L σ^(2-2/L) uᵀ G v, G the gradient of the loss by the product."
         ),
-        hypotheses=(BALANCED, Hypothesis("distinct singular values", _gap)),
+        hypotheses=(BALANCED, Hypothesis("distinct singular values", _gap), Hypothesis(MEASURABLE, _fast)),
         tolerances={"speed of the singular values": SPEED_TOLERANCE},
         measure=_measure_speed,
         draw=_draw_speed,
@@ -299,7 +316,7 @@ CHECKS: tuple[Check, ...] = (
             "Two balanced square layers with positive determinants keep them positive, and σ(W) = σ(A)² = σ(B)², "
             "det W = det(A)² = det(B)² at all times."
         ),
-        hypotheses=(BALANCED, POSITIVE),
+        hypotheses=(BALANCED, POSITIVE, Hypothesis(MEASURABLE, _lost)),
         tolerances={
             "σ(W) = σ(A)² = σ(B)²": ALGEBRA_TOLERANCE,
             "det A and det B stay positive": 0.0,
@@ -323,7 +340,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         id="completion/erratum-determinant",
         source="Lemma F.3",
-        statement="det A(t) > 0 is preserved by the flow of two balanced layers.",
+        statement="det A(t) > 0 is preserved by the flow of two balanced layers with det A, det B > 0 at the start.",
         hypotheses=(
             Hypothesis[Pair]("balanced layers", lambda p: _imbalance(p.balanced), BALANCE_TOLERANCE),
             Hypothesis[Pair]("det A, det B > 0 at the start", lambda p: _determinants(p.balanced)),

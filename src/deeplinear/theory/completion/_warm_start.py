@@ -12,7 +12,7 @@ from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import disconnected, warm_start_bounds, warm_start_field, warm_start_violations
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import FITTED, Run, excess, flows
+from deeplinear.theory.completion._flows import FITTED, MEASURABLE, Run, decades, excess, flows
 
 MODEL = DeepLinear((2, 2, 2))
 
@@ -50,6 +50,11 @@ class Reveal:
     def value(self) -> float:
         """$w^\\star$, the first target of the diagonal."""
         return self.diagonal[0]
+
+    @property
+    def ratio(self) -> float:
+        r"""The revealed target beside $w^\star$; 1 where the signs, which are judged apart, leave it without meaning."""
+        return self.revealed / self.value if self.revealed * self.value > 0 else 1.0
 
     @property
     def unit(self) -> "Reveal":
@@ -127,6 +132,7 @@ HYPOTHESES = (
         lambda r: max(float(jnp.max(jnp.abs(w / np.sqrt(abs(r.value)) - jnp.eye(2)))) for w in r.params),
         START_TOLERANCE,
     ),
+    Hypothesis[Reveal](f"{MEASURABLE}: w12*/w* from 0.005 to 15", lambda r: decades((r.ratio, 5e-3, 15.0))),
 )
 COLD = Violation("a small start in place of the learnt one", _cold)
 NEGATIVE = Violation("a negative revealed entry", _negative)
@@ -350,9 +356,9 @@ def _measure_figure(instances: Sequence[Figure]) -> list[Measured]:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="completion/theorem-4.2",
-        source="Theorem 4.2",
+        source="Theorem 4.2, Lemma E.8",
         statement=(
-            "Two-by-two layers that have learnt the diagonal w* and are shown w12* > 0 have a loss of at most "
+            "Two-by-two layers A = B = √w* I, which fit the diagonal w*, that are shown w12* > 0 have a loss of at most "
             "½w12*² exp(-2w*τ), end with stable rank at least 1 + exp(-8w12*/w*), σ1 ≤ w* exp(2w12*/w*), "
             "σ2 ≥ w* exp(-2w12*/w*), and w21 < 0 after the reveal."
         ),
@@ -417,14 +423,17 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="completion/erratum-lemma-e7",
-        source="Lemma E.7, proof",
-        statement="In the warm start the loss does not increase, and |W| ≥ √2 w* (by Lemma E.5) at all times.",
+        source="Proofs of Lemmas E.3 and E.7",
+        statement=(
+            "In the warm start the loss does not increase (used in the proof of Lemma E.3), and |W| ≥ √2 w* at all "
+            "times, by Lemma E.5 (used in the proof of Lemma E.7, which cites itself for it)."
+        ),
         hypotheses=HYPOTHESES,
         tolerances={"rise of the loss": BOUND_TOLERANCE, "√2 w* - |W|": BOUND_TOLERANCE},
         measure=_measure_norm,
         draw=_draw,
         violations=(COLD,),
-        printed="The loss is non-decreasing.",
+        printed="The loss is non-decreasing (proof of Lemma E.3).",
         printed_tolerance=BOUND_TOLERANCE,
         adopt=_adopt,
     ),

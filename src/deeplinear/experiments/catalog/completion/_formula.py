@@ -156,17 +156,21 @@ def claims_formula(dataset: "xarray.Dataset", spec: Formula) -> list[Claim]:
                 1e-3,
             ),
         ]
-        small = deep["sigma_2"].sel(m=finite).where(deep["scale"] <= 1e-2 * spec.value, drop=True)
-        if small.sizes["scale"] and small.sizes["depth"] > 1:
-            growth = float((small.diff("depth") / small.isel(depth=slice(None, -1)).to_numpy()).max())
-            claims.append(
-                Claim.at_most(
-                    "Where α^L ≤ w*/100, deeper means smaller σ₂: largest relative change from one depth to the next",
-                    growth,
-                    0.0,
-                    "At larger scales the order can be the reverse; only α^L/w* matters.",
-                )
+        rise = deep["sigma_2"].sel(m=finite).sortby("scale").diff("scale")
+        claims.append(
+            Claim.at_least("… the more so the smaller the scale: smallest change of σ₂ with it", rise.min(), 0.0)
+        )
+    small = dataset["sigma_2"].sel(m=finite).where(dataset["scale"] <= 1e-2 * spec.value * (1 + 1e-9), drop=True)
+    if finite and small.sizes["scale"] and small.sizes["depth"] > 1:
+        growth = float((small.diff("depth") / small.isel(depth=slice(None, -1)).to_numpy()).max())
+        claims.append(
+            Claim.at_most(
+                "Where α^L ≤ w*/100, deeper means smaller σ₂: largest relative change from one depth to the next",
+                growth,
+                0.0,
+                "At larger scales, and in wide matrices, the order can be the reverse; only α^L/w* matters.",
             )
+        )
     if NEARLY_INFINITE in spec.ms:
         plain = dataset.sel(m=NEARLY_INFINITE)
         claims.append(

@@ -175,6 +175,10 @@ def _claims_two(dataset: "xarray.Dataset", spec: RankSpec) -> list[Claim]:
                 f"Depth 2, diagonal observed: rank 2 whatever the scale; {which} mean effective rank over the scales."
             )
             claims.append(Claim.between(text, float(value), low, high))
+    small = at_most_scale(diagonal, 1e-3)["mean"]
+    if small.sizes["depth"] > 1 and small.sizes["scale"]:
+        text = "Diagonal observed, scales up to 0.001: deeper means lower rank; largest rise of the mean with depth."
+        claims.append(Claim.at_most(text, float(small.diff("depth").max()), 0.01))
     deep = dataset["depth"] > 2
     text = f"Deeper than 2, diagonal observed, scales up to {SMALL:g}: rank 1; largest mean effective rank."
     claims.append(_small(text, diagonal.sel(depth=deep), 1.02))
@@ -270,7 +274,7 @@ EXPERIMENTS = (
         shows="With the diagonal of a rank-1 2 x 2 matrix observed, depth 2 ends at rank 2 at any scale of the start, "
         "deeper networks at rank 1 for small ones; with a column observed all end at rank 1.",
         presets={
-            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=60),
+            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=100),
             "paper": RankSpec(),
             "large": RankSpec(depths=(2, 3, 4, 5), trials=10_000),
         },
@@ -285,7 +289,7 @@ EXPERIMENTS = (
         shows="Mean effective rank over all connected and all disconnected patterns of 3 x 3 matrices: only depth 2 on "
         "disconnected patterns keeps a high rank for small starts.",
         presets={
-            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=6),
+            "quick": RankSpec(depths=(2, 3), scales=(1e-1, 1e-3, 1e-5), trials=10),
             "paper": RankSpec(trials=10),
             "large": RankSpec(depths=(2, 3, 4, 5), trials=500),
         },

@@ -122,6 +122,11 @@ def run_validation(spec: Validation, context: Context) -> "xarray.Dataset":
                 np.abs(flow["second"] / predicted[1] - 1),
                 {"long_name": "relative error of sigma_2, flow"},
             ),
+            "error_1": (
+                dims,
+                np.abs(flow["first"] / predicted[0] - 1),
+                {"long_name": "relative error of sigma_1, flow"},
+            ),
             "time": (dims, flow["time"]),
             "gradients": (dims, flow["gradients"]),
             "finished": (dims, ended["flow"]),
@@ -237,6 +242,7 @@ def claims_validation(dataset: "xarray.Dataset", spec: Validation) -> list[Claim
             1e-6,
             "The smallest scales are those that descent is too slow for.",
         ),
+        Claim.at_most("… and of σ₁", dataset["error_1"].max(), 1e-8),
         Claim.at_most("Flows that did not reach the loss asked for", unfinished[0], 0),
         Claim.at_most(
             f"Descent with η = {spec.lr:g} ends near it: largest relative error of σ₂",
