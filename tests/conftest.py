@@ -8,7 +8,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import shutil
 import tempfile
-from pathlib import Path
 
 import jax
 import jaxtyping
@@ -16,11 +15,13 @@ import pytest
 
 jax.config.update("jax_enable_x64", True)
 
-# The processes of one test run share what they compile; it is gone when the run ends.
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-if _RUN:
-    jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"deeplinear-tests-{_RUN}"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+# The processes of one test run share what they compile; the first of them makes the folder, and removes it at the end.
+SHARED = "DEEPLINEAR_TESTS_COMPILED"
+FIRST = SHARED not in os.environ
+if FIRST:
+    os.environ[SHARED] = tempfile.mkdtemp(prefix="deeplinear-tests-")
+jax.config.update("jax_compilation_cache_dir", os.environ[SHARED])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 # Before the first import of the package: every annotation of it, shapes included, is checked at every call.
 jaxtyping.install_import_hook("deeplinear", "checking.annotations")
@@ -41,8 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")), scope="module")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The process that started the others removes what they compiled."""
-    run = getattr(session.config.option, "testrunuid", None) or ""
-    if run and not hasattr(session.config, "workerinput"):
-        shutil.rmtree(Path(tempfile.gettempdir()) / f"deeplinear-tests-{run}", ignore_errors=True)
+def pytest_unconfigure() -> None:
+    """Nothing of what was compiled outlives the run."""
+    if FIRST:
+        shutil.rmtree(os.environ.pop(SHARED), ignore_errors=True)

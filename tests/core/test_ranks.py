@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checking import unchecked
 from deeplinear.core import (
     effective_rank,
     nuclear_norm,
@@ -105,6 +106,16 @@ def test_bad_matrices_are_refused() -> None:
             function(jnp.zeros((0, 2)))
     with pytest.raises(ValueError, match="rtol must be greater than 0"):
         numerical_rank(jnp.eye(2), 0.0)
+
+
+@pytest.mark.parametrize("function", [*SOFT, nuclear_norm, numerical_rank])
+def test_what_is_no_real_matrix_is_refused(function) -> None:
+    with pytest.raises(TypeError, match=rf"{function.__name__}: matrix must hold real numbers, but holds complex128"):
+        unchecked(function)(1j * jnp.eye(2))
+    with pytest.raises(TypeError, match="matrix must be an array, but is a list"):
+        unchecked(function)([[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(ValueError, match=r"matrix must have at least 2 dimensions, but has shape \(3,\)"):
+        unchecked(function)(jnp.ones(3))
 
 
 def test_non_finite_entries_never_look_like_a_rank() -> None:

@@ -70,6 +70,7 @@ def test_no_digit_is_lost_near_m_equal_to_one() -> None:
     np.testing.assert_allclose(alpha_m_eigenvalues(0.3, m, width=6)[1], 0.3 * 2.0**-50 / m, rtol=1e-15)
 
 
+@pytest.mark.covers("completion:F39")
 def test_refusals() -> None:
     with pytest.raises(ValueError, match=r"BlockMatrix: blocks must be at least 2, but is 1\."):
         BlockMatrix(1.0, 0.0, 0.0, blocks=1)
@@ -85,3 +86,9 @@ def test_refusals() -> None:
         BlockMatrix.alpha_m(0.0, 2.0, blocks=2)
     with pytest.raises(ValueError, match=r"m must be at least 1, but is 0\.5"):
         alpha_m_eigenvalues(1.0, 0.5, width=4)
+    with pytest.raises(ValueError, match=r"BlockMatrix: a, b, c must have shapes that broadcast .* b \(3,\)"):
+        BlockMatrix(np.ones(2), np.ones(3), 0.0, blocks=2)
+    with pytest.raises(ValueError, match="alpha, m must have shapes that broadcast"):
+        alpha_m_eigenvalues(np.ones(2), np.full(3, 2.0), width=3)
+    with pytest.raises(ValueError, match="blocks times size must be at most"):
+        BlockMatrix(1.0, 0.0, 0.0, blocks=2**40, size=2**30)

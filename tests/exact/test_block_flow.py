@@ -321,6 +321,7 @@ def test_transformations() -> None:
     np.testing.assert_allclose(rows[1], block_flow(3, 0.3, 5.0, blocks=4).gamma(TIMES), rtol=ROUNDING)
 
 
+@pytest.mark.covers("completion:F39")
 def test_flows_refuse_what_has_no_meaning() -> None:
     flow = block_flow(3, 0.2, 5.0, blocks=4)
     with pytest.raises(ValueError, match=r"times must be at least 0, but entry \(1,\) is -1"):
@@ -335,3 +336,85 @@ def test_flows_refuse_what_has_no_meaning() -> None:
         block_flow(3, np.array([0.1, 0.2]), 5.0, blocks=4)
     with pytest.raises(ValueError, match="lambda3 must be at least 0"):
         block_flow_from(3, 0.1, 0.2, -0.1, blocks=4)
+    for call in (flow.eigenvalues, flow.gamma, flow.loss, flow.gamma_bound, flow.loss_bound):
+        with pytest.raises(ValueError, match="times must be a number, but is nan"):
+            call(np.nan)
+
+
+# ------------------------------------------------------------------------------------------- far outside usual scales
+
+SMALL = [
+    (12, 1e-15),
+    (20, 1e-9),
+    (30, 1e-6),
+    (6, 1e-32),
+    (3, 1e-80),
+    (5, 1e-150),
+    (12, 1e-40),
+    (20, 1e-20),
+    (30, 1e-12),
+]
+LARGE = [(100, 50.0), (12, 1e14), (5, 1e40), (2, 1e150), (2, 1e3)]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(("depth", "alpha"), SMALL + LARGE)
+def test_first_and_last_times_at_any_scale(depth: int, alpha: float, size: int) -> None:
+    """The start itself, the limit itself, and a number in between, where powers of the start leave their range."""
+    flow = block_flow(depth, alpha, 5.0, blocks=3, size=size)
+    times = np.array([0.0, 1e-3, 1.0, np.inf])
+    first, second, third = (np.asarray(x) for x in flow.eigenvalues(times))
+    np.testing.assert_allclose([first[0], second[0], third[0]], alpha * np.array([1 + (3 * size - 1) / 5, 0.8, 0.8]))
+    # The end by its two equations: the mean of the powers is the target, and the conserved number is that of the start.
+    np.testing.assert_allclose((first[-1] ** depth + 2 * second[-1] ** depth) / 3, size, rtol=ROUNDING)
+    one, two, end = (mpmath.mpf(float(x)) for x in (first[0], second[0], first[-1]))
+    power = 2 - depth
+    other = (two**power - one**power + end**power) ** mpmath.mpf(1 / power) if power else end * two / one
+    np.testing.assert_allclose(second[-1], float(other), rtol=ROUNDING)
+    assert third[-1] == flow.gamma(np.inf) == flow.loss(np.inf) == 0
+    assert flow.gamma_bound(np.inf) == flow.loss_bound(np.inf) == 0
+    for values in (first, second, third, *(np.asarray(f(times)) for f in (flow.gamma, flow.loss))):
+        assert not np.any(np.isnan(values))
+    assert np.all(np.asarray(flow.gamma_bound(times)) >= np.abs(np.asarray(flow.gamma(times))) * (1 - 1e-12))
+    assert np.isfinite(flow.product(np.inf).dense()).all() and flow.plateau_time >= 0
+    assert flow.time_to(0.5 if alpha < 1 else 2.0) > 0
+
+
+@pytest.mark.parametrize(("depth", "alpha"), [*LARGE, (1000, 1e50), (2.5, 1e250)])
+def test_early_times_of_large_starts(depth: float, alpha: float) -> None:
+    """Far above the limit the target does not count: every eigenvalue falls as the third one does, known by hand."""
+    flow = block_flow(depth, alpha, np.inf, blocks=3)
+    power = 2 * depth - 2
+    times = np.array([1e-307, 1e-300, 1e-200, 1e-120, 1e-50, 1e-24])
+    expected = np.exp(-np.logaddexp(-power * np.log(alpha), np.log(power * times)) / power)
+    first, second, third = flow.eigenvalues(times)
+    for values in (first, second, third):
+        # At the last time sigma = lambda^L is 1e11 or more: the target, which the law leaves out, is 1e-11 of it.
+        np.testing.assert_allclose(values, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("depth", "alpha"), [(5, 1e-102), (5, 1e-103), (12, 1e-31), (1000, 1e-100), (20, 1e-17)])
+def test_plateaus_up_to_the_largest_time(depth: int, alpha: float) -> None:
+    """On the plateau lambda^(2-L) falls along a straight line, from a start that may be no number any more."""
+    flow = block_flow(depth, alpha, np.inf, blocks=3)
+    log_start = (2 - depth) * np.log(alpha)
+    last = np.exp(min(log_start, 705.0)) / (depth - 2)
+    times = last * np.array([1e-5, 0.1, 0.5, 0.9])
+    fallen = np.exp(np.log((depth - 2) * times) - log_start)
+    expected = np.exp((log_start + np.log1p(-fallen)) / (2 - depth))
+    # The logarithm of the plateau is about 700 and rounded: 1e-13 of the time, and ten times that near its end.
+    np.testing.assert_allclose(flow.eigenvalues(times)[0], expected, rtol=1e-11)
+
+
+def test_time_derivatives_at_the_start() -> None:
+    """The start is put in by hand; its derivative must still be that of the flow."""
+    flow = block_flow(5, 0.1, 3.0, blocks=3, size=2)
+    slopes = jax.jacfwd(lambda t: jnp.stack(flow.eigenvalues(t)))(0.0)
+    first, second = 0.1 * (1 + 5 / 3), 0.1 * 2 / 3
+    error = (first**5 + 2 * second**5) / 3 - 2
+    np.testing.assert_allclose(slopes, [-error * first**4, -error * second**4, -(second**9)], rtol=1e-10)
+
+
+def test_no_plateau_above_the_limit() -> None:
+    assert block_flow(2, 1e3, 5.0, blocks=3).plateau_time == 0
+    assert block_flow(5, 1e-150, 5.0, blocks=3).plateau_time == np.inf

@@ -356,6 +356,7 @@ def test_derivatives_at_the_ends() -> None:
         np.testing.assert_array_equal(first_derivatives(3.0, 0.3, m, 1.0), (0, 0, 0, value))
 
 
+@pytest.mark.covers("completion:F39")
 def test_limits_refuse_what_has_no_meaning() -> None:
     good = {"depth": 3, "alpha": 0.1, "m": 2.0, "blocks": 3, "size": 1, "value": 1.0}
     for name, value, match in [
@@ -370,6 +371,28 @@ def test_limits_refuse_what_has_no_meaning() -> None:
         ("value", np.array([[1.0], [-2.0]]), r"value must be greater than 0, but entry \(1, 0\) is -2"),
         ("depth", 1, "depth must be at least 2, but is 1"),
         ("depth", np.array([2, 1.5]), "depth must be at least 2"),
+        ("depth", 1e16, r"depth must be at most 1e\+15"),
+        ("alpha", 5e-324, "alpha must be at least 1e-300"),
+        ("value", 1e308, r"value must be at most 1e\+300"),
+        ("value", 5e299, "value times blocks times size must be at most"),
+        ("value", 1e-320, "value must be at least 1e-300"),
+        ("blocks", 2**60, "blocks times size must be at most"),
     ]:
         with pytest.raises(ValueError, match=f"block_limit: {match}"):
             block_limit(**(good | {name: value}))
+    with pytest.raises(ValueError, match=r"depth, alpha, m, value must have shapes that broadcast .* alpha \(3,\)"):
+        block_limit(np.full(2, 3.0), np.ones(3), 2.0, blocks=2)
+    for call, match in [
+        (lambda: block_equation_1(5.0, 4, blocks=2), "sigma_1 must be at most value"),
+        (lambda: block_equation_2(5.0, 4, blocks=2), "sigma_2 must be at most value"),
+        (lambda: block_crossover(3, np.ones(2), blocks=2, value=np.ones(3)), "depth, alpha, value must have shapes"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e299])
+def test_values_at_the_ends_of_their_range(value: float) -> None:
+    """Depth 2 by hand: the ratio is ((m - 1)/(m + d - 1))^2 for every value."""
+    limit = block_limit(2, 0.1, 2.0, blocks=3, value=value)
+    np.testing.assert_allclose([limit.sigma_1, limit.sigma_2], value * 3 * np.array([16, 1]) / 18, rtol=ALGEBRA)

@@ -100,7 +100,7 @@ def test_parallel_part_without_cancellation():
     assert found.parallel_rows is not None and float(found.parallel_rows[0]) == pytest.approx(1e4, rel=ROUNDING)
 
 
-@pytest.mark.covers("completion:F18")
+@pytest.mark.covers("completion:F18", "completion:F39")
 def test_refusals():
     model, layer, column = DeepLinear((2, 2, 2)), jnp.eye(2), np.array([[1, 0], [1, 0]])
     with pytest.raises(HypothesisError, match="one observed column"):
@@ -123,3 +123,28 @@ def test_refusals():
         column_alignment(example(), (B, A)).misalignment((jnp.zeros((2, 2)), A))
     with pytest.raises(ValueError, match="two layers"):
         column_alignment(example(), (B, A)).misalignment((B, A, A))
+    found = column_alignment(example(), (B, A))
+    with pytest.raises(ValueError, match=r"misalignment: params\[0\] must be finite"):
+        found.misalignment((B * jnp.nan, A))
+    with pytest.raises(ValueError, match="two layers that chain, with at least 1 columns in the first and 2 rows"):
+        found.misalignment((B, A[:1]))
+    with pytest.raises(ValueError, match="targets of problem must lie between"):
+        column_alignment(Problem(model, Completion([[1e-310, 0], [1, 0]], column)), (layer, layer))
+    with pytest.raises(ValueError, match="params must have entries of at most"):
+        column_alignment(example(), (1e200 * B, A))
+    # b = (3, 0), both rows 0.01 (1, 1): along (0, 1) the rows would end with 2e-4 - 2e-4 + ... - 9 left over
+    with pytest.raises(HypothesisError, match="direction is a limit direction") as caught:
+        column_alignment(example(), (3 * layer, 0.01 * jnp.ones((2, 2))), jnp.array([0.0, 1.0]))
+    assert caught.value.residual == pytest.approx((9 - 2e-4) / (9 + 4e-4), rel=1e-12)
+
+
+def test_targets_whose_squares_are_no_numbers():
+    """B_i = |A|^2 (sqrt(|b|^4 + 4 sum w^2) + |b|^2) / (2 w_i^2), by hand for |A|^2 = 4, |b| = 1."""
+    model, layer, column = DeepLinear((2, 2, 2)), jnp.eye(2), np.array([[1, 0], [1, 0]])
+    start = (layer, jnp.ones((2, 2)))
+    large = column_alignment(Problem(model, Completion([[1e200, 0], [1, 0]], column)), start)
+    np.testing.assert_allclose(large.bounds, [4e-200, 4e200], rtol=ROUNDING)
+    np.testing.assert_allclose(large.proper_bounds, [4e-200, 1], rtol=ROUNDING)
+    small = column_alignment(Problem(model, Completion([[1e-200, 0], [1, 0]], column)), start)
+    np.testing.assert_allclose(small.bounds, [np.inf, 2 * (np.sqrt(5) + 1)], rtol=ROUNDING)
+    np.testing.assert_allclose(small.proper_bounds[0], 1)

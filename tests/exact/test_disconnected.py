@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from checking import unchecked
 from deeplinear.core import HypothesisError
 from deeplinear.exact import disconnected, disconnected_hyperbolic
 from deeplinear.models import AlphaM, Completion, DeepLinear, EntryCompletion, Problem, Regression
@@ -262,7 +263,7 @@ def test_compiled_and_mapped_over_starts(seed):
         assert worst([w[member] for w in mapped], single) < 10 * ROUNDING
 
 
-@pytest.mark.covers("completion:F19")
+@pytest.mark.covers("completion:F19", "completion:F39")
 @pytest.mark.parametrize("solve", [disconnected, disconnected_hyperbolic])
 def test_hypotheses_are_refused_by_name(solve):
     loss = Completion(np.eye(2), np.eye(2))
@@ -281,6 +282,7 @@ def test_hypotheses_are_refused_by_name(solve):
         solve(Problem(DeepLinear((2, 2, 2)), loss), (jnp.eye(3), layer))
 
 
+@pytest.mark.covers("completion:F39")
 def test_times_are_checked():
     solution = disconnected(*example())
     with pytest.raises(ValueError, match="times must be at least 0, but reach -1"):
@@ -289,3 +291,18 @@ def test_times_are_checked():
         solution.params(np.inf)
     with pytest.raises(ValueError, match="overflow"):
         disconnected(one_pair(1.0), pair([1e200, 0], [0, 1e200]))
+
+
+def test_layers_of_other_numbers_are_taken_in_64_bits():
+    """Integers are not cut off, 32 bits do not stay, complex numbers are refused; sqrt(4), sqrt(9) by hand."""
+    problem = Problem(DeepLinear((2, 2, 2)), Completion(np.diag([4.0, 9.0]), np.eye(2)))
+    exact = disconnected(problem, (jnp.eye(2), jnp.eye(2))).params(0.3)
+    for layer in (np.eye(2, dtype=int), jnp.eye(2, dtype=jnp.float32)):
+        solution = unchecked(disconnected)(problem, (layer, layer))
+        for found, wanted in zip(solution.params(0.3), exact, strict=True):
+            assert found.dtype == jnp.float64
+            np.testing.assert_array_equal(found, wanted)
+        for limit in (solution.limit(), unchecked(disconnected_hyperbolic)(problem, (layer, layer))):
+            np.testing.assert_allclose(limit[1], np.diag([2.0, 3.0]), atol=10 * ROUNDING)
+    with pytest.raises(TypeError, match=r"disconnected: params\[1\] must hold real numbers, but holds complex128"):
+        unchecked(disconnected)(problem, (jnp.eye(2), 1j * jnp.eye(2)))

@@ -240,6 +240,7 @@ def test_where_the_certificate_does_not_apply():
     assert lazy_certificate(problem, (1.01 * layer, layer), balance_tolerance=0.1).imbalance > 1e-3
 
 
+@pytest.mark.covers("completion:F39")
 def test_refusals():
     problem, (layer, _) = example()
     with pytest.raises(HypothesisError, match="depth 2"):
@@ -248,3 +249,10 @@ def test_refusals():
         lazy_certificate(Problem(problem.model, problem.loss, l2=0.5), (layer, layer))
     with pytest.raises(ValueError, match="balance_tolerance must be greater than 0"):
         lazy_certificate(problem, (layer, layer), balance_tolerance=0.0)
+    for factor in (1e100, 1e-100):
+        with pytest.raises(ValueError, match="params must have a largest entry between"):
+            lazy_certificate(problem, (factor * layer, factor * layer))
+    certificate = lazy_certificate(*toeplitz_example(4, 0.01))
+    for time, words in ((-1.0, "at least 0, but is -1"), (np.nan, "a number, but is nan")):
+        with pytest.raises(ValueError, match=f"loss_envelope: times must be {words}"):
+            certificate.loss_envelope(time)

@@ -77,6 +77,7 @@ def test_zero_singular_values_rest_and_one_layer_moves_freely(seed):
     np.testing.assert_allclose(singular_value_speed(problem_of(1), (w,)), expected, atol=ROUNDING)
 
 
+@pytest.mark.covers("completion:F39")
 def test_refusals(seed):
     rng = np.random.default_rng(seed)
     first, second = balanced(rng, 2)

@@ -235,6 +235,7 @@ def test_both_numbers_of_the_figure():
         assert stable_rank(a[-1] @ b[-1]) == pytest.approx(observed, abs=5e-5)
 
 
+@pytest.mark.covers("completion:F39")
 @pytest.mark.parametrize(("value", "revealed", "name"), [(0.0, 1.0, "value"), (1.0, -0.1, "revealed")])
 def test_refusals(value, revealed, name):
     for call in (
@@ -246,8 +247,25 @@ def test_refusals(value, revealed, name):
             call()
 
 
+@pytest.mark.covers("completion:F39")
 def test_layers_of_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"params\[1\] must have shape \(2, 2\)"):
         warm_start_violations((jnp.eye(2), jnp.eye(3)), 1.0, 1.0)
     with pytest.raises(ValueError, match="two layers"):
         warm_start_violations((jnp.eye(2),), 1.0, 1.0)
+
+
+@pytest.mark.covers("completion:F39")
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: warm_start_bounds(1.0, 0.1).loss_envelope(-1.0), "times must be at least 0, but is -1"),
+        (lambda: warm_start_bounds(1.0, 0.1).loss_envelope(np.array([0, np.nan])), r"times .* entry \(1,\) is nan"),
+        (lambda: warm_start_field(jnp.full(4, jnp.nan), 1.0, 0.1), "warm_start_field: entries must be finite"),
+        (lambda: warm_start_layers(jnp.full(4, jnp.inf)), "warm_start_layers: entries must be finite"),
+        (lambda: warm_start_violations((jnp.eye(2), jnp.nan * jnp.eye(2)), 1.0, 0.1), r"params\[1\] must be finite"),
+    ],
+)
+def test_what_is_not_finite_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -366,6 +366,10 @@ def test_depth_2_joins_entries_of_one_row_or_column_only(seed: int) -> None:
         (lambda: entry_gram(NETWORK, zeros(), [0], [-1]), "columns must lie in 0..2"),
         (lambda: entry_gram(NETWORK, zeros(), [0, 1], [0]), "columns must have shape"),
         (lambda: entry_gram(NETWORK, zeros(), [0.5], [0]), "rows must hold integers"),
+        (lambda: entry_gram(NETWORK, zeros(), [], []), "rows must hold at least one entry"),
+        (lambda: entry_gram(NETWORK, zeros(), [0, 1, 0], [2, 1, 2]), r"not name an entry twice, but name \(0, 2\) 2"),
+        (lambda: entry_gram(NETWORK, zeros(jnp.nan), [0], [0]), r"entry_gram: params\[0\] must be finite"),
+        (lambda: entry_gradient(NETWORK, zeros(jnp.inf), 0, 0), r"entry_gradient: params\[0\] must be finite"),
         (lambda: entry_gradient(NETWORK, zeros(), 0, 3), "column must lie in 0..2"),
         (lambda: entry_gradient(NETWORK, zeros(), [0], 0), "row must have shape"),
     ],
@@ -375,8 +379,8 @@ def test_refusals(call, words: str) -> None:
         call()
 
 
-def zeros() -> tuple[jax.Array, ...]:
-    return tuple(jnp.zeros(shape) for shape in NETWORK.shapes)
+def zeros(value: float = 0.0) -> tuple[jax.Array, ...]:
+    return tuple(jnp.full(shape, value) for shape in NETWORK.shapes)
 
 
 def test_a_hidden_index_outside_gives_nan() -> None:

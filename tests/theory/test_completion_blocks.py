@@ -59,6 +59,15 @@ def test_depth_need_not_strengthen_the_bias(seed: int) -> None:
     (measured,) = _limits.DEPTH_BIAS.measure([example])
     assert measured.residuals[next(iter(_limits.ORDER))] > 0.05
     assert _limits.DEPTH_BIAS.judge([example])[0].status is STATUS.unmet
+    # Wide matrices, by a solution in extended precision: alpha^L = 0.1 at n = 100, 0.01 at n = 1000.
+    for n, scale, m, wanted in ((100, 0.1, 1.47, [0.002184, 0.003015]), (1000, 0.01, 1.52, [2.700e-4, 3.923e-4])):
+        found = [float(block_limit(depth, scale ** (1 / depth), m, blocks=n).sigma_2) for depth in (2, 3)]
+        np.testing.assert_allclose(found, wanted, rtol=3e-4)
+        wide = Block(3, n, 1, 1.0, scale ** (1 / 3), m)
+        unmet = [h.name for h in _limits.DEPTH_BIAS.hypotheses if not h.residual(wide) <= h.tolerance]
+        assert (
+            "width d ≤ 10" in unmet and _limits.DEPTH_BIAS.measure([wide])[0].residuals[next(iter(_limits.ORDER))] > 0
+        )
 
 
 # ---- Flows -----------------------------------------------------------------------------------------------------------

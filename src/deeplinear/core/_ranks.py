@@ -5,6 +5,8 @@ matrix has rank 0 in every sense. The soft ranks of any other matrix lie in $[1,
 at zero, so a zero matrix that can be seen is refused; under a transformation, where it cannot, its soft ranks are 0.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import entr
@@ -25,10 +27,22 @@ def _refuse_zero(where: str, name: str, nonzero: np.ndarray | np.bool_) -> None:
         )
 
 
-def _relative(
-    where: str, name: str, given: Float[Array | np.ndarray, "*batch modes"]
-) -> tuple[Float[Array, "*batch modes"], Float[Array, "*batch 1"]]:
+def _check_real(where: str, name: str, given: object, dimensions: int) -> None:
+    """Refuse what is no array, has too few dimensions, or does not hold real numbers."""
+    if not isinstance(given, Array | np.ndarray):
+        raise TypeError(f"{where}: {name} must be an array, but is a {type(given).__name__}; take jnp.asarray of it.")
+    if np.dtype(given.dtype).kind not in "iuf":
+        raise TypeError(f"{where}: {name} must hold real numbers, but holds {given.dtype}.")
+    if given.ndim < dimensions:
+        raise ValueError(
+            f"{where}: {name} must have at least {dimensions} dimension{'s' * (dimensions > 1)}, but has shape "
+            f"{tuple(given.shape)}."
+        )
+
+
+def _relative(where: str, name: str, given: Any) -> tuple[Float[Array, "*batch modes"], Float[Array, "*batch 1"]]:
     """Singular values over the largest, and the largest; a visible zero or bad spectrum is refused."""
+    _check_real(where, name, given, 1)
     check_finite(where, name, given)
     if given.shape[-1] == 0:
         raise ValueError(f"{where}: {name} must hold at least one singular value, but has shape {given.shape}.")
@@ -78,10 +92,9 @@ def spectrum_effective_rank(singular_values: Float[Array | np.ndarray, "*batch m
     return jnp.where(largest[..., 0] == 0, 0.0, jnp.exp(jnp.sum(entr(shares), axis=-1)))
 
 
-def _spectrum(
-    where: str, matrix: Float[Array | np.ndarray, "*batch rows columns"], *, nonzero: bool = False
-) -> Float[Array, "*batch modes"]:
+def _spectrum(where: str, matrix: Any, *, nonzero: bool = False) -> Float[Array, "*batch modes"]:
     """Singular values; a bad matrix, or a zero one if asked, is refused where it can be seen."""
+    _check_real(where, "matrix", matrix, 2)
     check_finite(where, "matrix", matrix)
     if 0 in matrix.shape[-2:]:
         raise ValueError(f"{where}: matrix must have at least one row and one column, but has shape {matrix.shape}.")

@@ -129,9 +129,7 @@ class BlockMatrix(eqx.Module):
             checked("BlockMatrix.from_eigenvalues", name, value)
             for name, value in (("lambda1", lambda1), ("lambda2", lambda2), ("lambda3", lambda3))
         )
-        first, second, third = broadcast(
-            "BlockMatrix.from_eigenvalues", lambda1=first, lambda2=second, lambda3=third
-        )
+        first, second, third = broadcast("BlockMatrix.from_eigenvalues", lambda1=first, lambda2=second, lambda3=third)
         width = blocks * size
         shared = first + (blocks - 1) * second
         # One eigenvalue in place of a difference: without the third, nothing cancels.

@@ -530,9 +530,9 @@ def block_equation_2(
 
 
 def _check_rest(where: str, name: str, bound: str, rest: Float[Array, "*batch"]) -> None:
-    """Refuse an eigenvalue that leaves nothing for the other one."""
-    if is_concrete(rest) and rest.size and not float(jnp.min(rest)) > 0:
+    """Refuse an eigenvalue that leaves less than nothing for the other one; nothing gives infinity."""
+    if is_concrete(rest) and rest.size and not float(jnp.min(rest)) >= 0:
         raise ValueError(
-            f"{where}: {name} must be less than {bound}, d = blocks * size, but value * d less its share is "
+            f"{where}: {name} must be at most {bound}, d = blocks * size, but value * d less its share is "
             f"{float(jnp.min(rest)):g}."
         )

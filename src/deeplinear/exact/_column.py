@@ -6,9 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Params, check_finite, check_shape, is_concrete
-from deeplinear.exact._disconnected import two_layer_completion
+from deeplinear.core import HypothesisError, Params, check_shape, is_concrete
+from deeplinear.exact._disconnected import real_array, two_layer_completion
 from deeplinear.models import Problem
+
+DIRECTION_TOLERANCE = 1e-8
+r"""How far $\sum_i |a_{i,\perp}(\infty)|^2$ may be negative, relative to $\sum_i |a_i(0)|^2 + |b(0)|^2$."""
+
+SMALLEST_TARGET, LARGEST_TARGET, LARGEST_ENTRY = 1e-300, 1e300, 1e150
 
 
 class ColumnAlignment(eqx.Module):
@@ -33,8 +38,10 @@ class ColumnAlignment(eqx.Module):
 
     @property
     def proper_bounds(self) -> Float[Array, " rows"]:
-        """$B_i/(1 + B_i)$: bounds as well, sharper, and always below 1."""
-        return self.bounds / (1 + self.bounds)
+        """$B_i/(1 + B_i)$: bounds as well, sharper, and never above 1."""
+        above = self.bounds > 1
+        small, large = jnp.where(above, 1.0, self.bounds), jnp.where(above, self.bounds, 1.0)
+        return jnp.where(above, 1 / (1 + 1 / large), small / (1 + small))
 
     def misalignment(self, params: Params) -> Float[Array, " rows"]:
         r"""Measured share $|a_{i,\perp}|^2 / |a_i|^2$ orthogonal to the observed column $b$, one per observed row.
@@ -48,7 +55,16 @@ class ColumnAlignment(eqx.Module):
         where = "ColumnAlignment.misalignment"
         if len(params) != 2:
             raise ValueError(f"{where}: params must hold two layers, but holds {len(params)}.")
-        b, a = params[0][:, self.column], params[1][np.asarray(self.rows), :]
+        first, second = (real_array(where, f"params[{position}]", layer) for position, layer in enumerate(params))
+        rows, columns = max(self.rows) + 1, self.column + 1
+        if not (first.ndim == second.ndim == 2 and first.shape[0] == second.shape[1]) or (
+            first.shape[1] < columns or second.shape[0] < rows
+        ):
+            raise ValueError(
+                f"{where}: params must be two layers that chain, with at least {columns} columns in the first and "
+                f"{rows} rows in the second, but have shapes {first.shape} and {second.shape}."
+            )
+        b, a = first[:, self.column], second[np.asarray(self.rows), :]
         lengths, length = jnp.linalg.norm(a, axis=-1), jnp.linalg.norm(b)
         shortest = jnp.minimum(jnp.min(lengths), length)
         if is_concrete(shortest) and float(shortest) == 0:
@@ -78,7 +94,8 @@ def column_alignment(
     Args:
         problem: Depth 2, a completion loss that observes one column (any rows of it), no penalty.
         params: Layers at time 0.
-        direction: Limit direction $u$ of the observed column, of any length and either sign, if it is known.
+        direction: Limit direction $u$ of the observed column, of any length and either sign, if it is known. One for
+            which the orthogonal parts could not be real is refused.
 
     Returns:
         Bounds, and the parallel parts where a direction was given.
@@ -103,17 +120,38 @@ def column_alignment(
     zeros = int(np.sum(parts.values == 0))
     if zeros:
         raise HypothesisError("non-zero targets", zeros, 0, f"{zeros} of the targets are 0; leave those entries out.")
+    sizes = np.abs(parts.values)
+    if sizes.min() < SMALLEST_TARGET or sizes.max() > LARGEST_TARGET:
+        raise ValueError(
+            f"{where}: the targets of problem must lie between {SMALLEST_TARGET:g} and {LARGEST_TARGET:g} in size, "
+            f"but reach from {sizes.min():g} to {sizes.max():g}."
+        )
     a, b = parts.a[parts.rows, :], parts.b[:, column]
+    largest = jnp.maximum(jnp.max(jnp.abs(a)), jnp.max(jnp.abs(b)))
+    if is_concrete(largest) and float(largest) > LARGEST_ENTRY:
+        raise ValueError(f"{where}: params must have entries of at most {LARGEST_ENTRY:g}, but reach {largest:g}.")
     if is_concrete(a) and is_concrete(b) and not (np.any(np.asarray(a)) or np.any(np.asarray(b))):
         raise HypothesisError("a start that moves", 0, 0, "The observed rows and column are all zero: the flow rests.")
     rows = tuple(map(int, parts.rows))
     if direction is None:
         return ColumnAlignment(_bounds(a, b, targets), None, None, None, None, rows, column)
     check_shape(where, "direction", direction, b.shape)
-    check_finite(where, "direction", direction)
+    direction = real_array(where, "direction", direction)
     if is_concrete(direction) and not np.any(np.asarray(direction)):
         raise ValueError(f"{where}: direction must not be zero, but is.")
     unit, parallel_column, parallel_rows, perpendicular = _parallel(a, b, targets, direction)
+    if is_concrete(perpendicular):
+        lacking = -float(perpendicular) / float(jnp.sum((a / largest) ** 2) + jnp.sum((b / largest) ** 2))
+        lacking = lacking / float(largest) / float(largest)
+        if lacking > DIRECTION_TOLERANCE:
+            raise HypothesisError(
+                "direction is a limit direction of the observed column",
+                lacking,
+                DIRECTION_TOLERANCE,
+                "The rows would have to end with a negative squared length orthogonal to it; take the direction of "
+                "the observed column at the end of training.",
+            )
+    perpendicular = jnp.maximum(perpendicular, 0.0)
     return ColumnAlignment(_bounds(a, b, targets), unit, parallel_column, parallel_rows, perpendicular, rows, column)
 
 
@@ -122,8 +160,18 @@ def _bounds(
     a: Float[Array, "rows hidden"], b: Float[Array, " hidden"], targets: Float[Array, " rows"]
 ) -> Float[Array, " rows"]:
     """$B_i$ of each observed row."""
-    square = jnp.sum(b**2)
-    return jnp.sum(a**2) * (jnp.hypot(square, 2 * jnp.linalg.norm(targets)) + square) / (2 * targets**2)
+    square, size, sizes = jnp.sum(b**2), _length(a), jnp.abs(targets)
+    root = jnp.hypot(square, 2 * _length(targets))
+    # One factor after the other: squares of the targets may leave the range of numbers.
+    bounds = size * ((root + square) / sizes / 2) * (size / sizes)
+    return jnp.where(size > 0, bounds, 0.0)
+
+
+def _length(array: Float[Array, "..."]) -> Float[Array, ""]:
+    """Norm of all entries, without underflow or overflow of their squares."""
+    largest = jnp.max(jnp.abs(array))
+    scale = jnp.where(largest > 0, largest, 1.0)
+    return scale * jnp.sqrt(jnp.sum((array / scale) ** 2))
 
 
 @jax.jit
@@ -137,7 +185,7 @@ def _parallel(
     u = direction / jnp.max(jnp.abs(direction))
     u = u / jnp.linalg.norm(u)
     along, column_along = a @ u, b @ u
-    gap, strength = jnp.sum(along**2) - column_along**2, 2 * jnp.linalg.norm(targets)
+    gap, strength = jnp.sum(along**2) - column_along**2, 2 * _length(targets)
     root = jnp.hypot(gap, strength) + jnp.abs(gap)
     parallel = jnp.sqrt(jnp.where(gap > 0, strength * (strength / root), root) / 2)
     rest, column_rest = a - along[:, None] * u, b - column_along * u

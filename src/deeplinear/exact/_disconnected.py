@@ -28,8 +28,8 @@ class TwoLayerCompletion(NamedTuple):
     values: Float[np.ndarray, " entries"]
 
 
-def two_layer_completion(where: str, problem: Problem, params: Params) -> TwoLayerCompletion:
-    """Factors $A$, $B$ and observations, or a refusal that names the hypothesis which fails."""
+def two_layer_completion(where: str, problem: Problem, params: tuple[Array | np.ndarray, ...]) -> TwoLayerCompletion:
+    """Factors $A$, $B$ in 64 bits and observations, or a refusal that names the hypothesis which fails."""
     check_x64(where)
     model, loss = problem.model, problem.loss
     if not isinstance(model, DeepLinear) or model.depth != 2:
@@ -41,14 +41,23 @@ def two_layer_completion(where: str, problem: Problem, params: Params) -> TwoLay
         raise HypothesisError("completion loss", 1, 0, advice)
     if is_concrete(problem.l2) and float(problem.l2) != 0:
         raise HypothesisError("no penalty (l2 = 0)", float(problem.l2), 0, f"{where} is about the flow without it.")
-    problem.check(params, where)
-    for position, layer in enumerate(params):
-        check_finite(where, f"params[{position}]", layer)
+    layers = tuple(real_array(where, f"params[{position}]", layer) for position, layer in enumerate(params))
+    problem.check(layers, where)
+    first, second = layers
     rows, columns, values = observed_entries(loss)
-    return TwoLayerCompletion(params[1], params[0], rows, columns, values)
+    return TwoLayerCompletion(second, first, rows, columns, values)
 
 
-def _pairs(where: str, problem: Problem, params: Params) -> TwoLayerCompletion:
+def real_array(where: str, name: str, array: Array | np.ndarray) -> Float[Array, "..."]:
+    """Numbers as a 64-bit array; those that are not real, or visibly not finite, are refused."""
+    kind = np.dtype(jnp.result_type(array)).kind
+    if kind not in "iuf":
+        raise TypeError(f"{where}: {name} must hold real numbers, but holds {jnp.result_type(array)}.")
+    check_finite(where, name, array)
+    return jnp.asarray(array, dtype=float)
+
+
+def _pairs(where: str, problem: Problem, params: tuple[Array | np.ndarray, ...]) -> TwoLayerCompletion:
     """A problem whose observations form a partial permutation, or a refusal."""
     parts = two_layer_completion(where, problem, params)
     crowd = max(int(np.bincount(index).max()) for index in (parts.rows, parts.columns))
@@ -239,7 +248,8 @@ def disconnected(problem: Problem, params: Params) -> DisconnectedSolution:
                [0., 3.]], dtype=float64)
     """
     parts = _pairs("disconnected", problem, params)
-    solution = _solution(params, jnp.asarray(parts.rows), jnp.asarray(parts.columns), jnp.asarray(parts.values))
+    start = (parts.b, parts.a)
+    solution = _solution(start, jnp.asarray(parts.rows), jnp.asarray(parts.columns), jnp.asarray(parts.values))
     if is_concrete(solution.rate) and not np.all(np.isfinite(np.asarray(solution.rate))):
         raise ValueError("disconnected: params must be small enough for |a|^2 + |b|^2 to be finite, but overflow.")
     return solution
@@ -271,7 +281,8 @@ def disconnected_hyperbolic(problem: Problem, params: Params) -> Params:
         2.0
     """
     parts = _pairs("disconnected_hyperbolic", problem, params)
-    limit, angle = _hyperbolic(params, jnp.asarray(parts.rows), jnp.asarray(parts.columns), jnp.asarray(parts.values))
+    rows, columns, values = jnp.asarray(parts.rows), jnp.asarray(parts.columns), jnp.asarray(parts.values)
+    limit, angle = _hyperbolic((parts.b, parts.a), rows, columns, values)
     if is_concrete(angle) and not np.all(np.isfinite(np.asarray(angle))):
         pair = int(np.flatnonzero(~np.isfinite(np.asarray(angle)))[0])
         raise HypothesisError(

@@ -13,12 +13,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import Params, check_count, check_number, check_x64
+from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import TwoLayerCompletion, two_layer_completion
 from deeplinear.models import AbstractModel, DeepLinear, EntryCompletion, Problem, balancedness, entry_gram
 
 GRAM_RATIO = 1e-4
 r"""Where $\sigma_{\min}/\sigma_{\max}$ is below this, the square roots of the Gram matrix's eigenvalues have lost half
 their digits and the singular values are taken from the Jacobian itself."""
+
+SMALLEST_LAYERS, LARGEST_LAYERS = 1e-70, 1e70
+"""Largest entry of layers whose powers in the certificate stay in the range of floating-point numbers."""
 
 BALANCE_TOLERANCE = 1e-10
 r"""Largest $\|A^\top A - BB^\top\|_F$, relative to $\|A\|_F^2$, that counts as balanced."""
@@ -73,7 +77,8 @@ class LazyCertificate:
 
     def loss_envelope(self, times: Float[Array | np.ndarray, "*times"] | float) -> Float[Array, "*times"] | None:
         """Upper bound of the loss at times after the start; `None` where the certificate does not apply."""
-        return None if self.rate is None else self.loss * jnp.exp(-self.rate * jnp.asarray(times, dtype=float))
+        seen = checked("LazyCertificate.loss_envelope", "times", times, at_least=0, finite=False)
+        return None if self.rate is None else self.loss * jnp.exp(-self.rate * seen)
 
 
 def _jacobian(parts: TwoLayerCompletion) -> Float[np.ndarray, "entries size"]:
@@ -137,6 +142,13 @@ def lazy_certificate(
         raise ValueError(f"{where}: constant must be 'width' or 'one', but is {constant!r}.")
     check_number(where, "balance_tolerance", balance_tolerance, above=0)
     parts = two_layer_completion(where, problem, params)
+    params = (parts.b, parts.a)
+    largest = max(float(jnp.max(jnp.abs(layer))) for layer in params)
+    if largest > 0 and not SMALLEST_LAYERS <= largest <= LARGEST_LAYERS:
+        raise ValueError(
+            f"{where}: params must have a largest entry between {SMALLEST_LAYERS:g} and {LARGEST_LAYERS:g}, but it is "
+            f"{largest:g}; rescale the problem."
+        )
     low, high = _extremes(problem.model, parts)
     loss = float(problem.value(params))
     spectrum = np.linalg.svd(np.asarray(parts.a), compute_uv=False)

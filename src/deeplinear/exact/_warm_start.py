@@ -11,6 +11,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import Params, check_number, check_shape, check_x64
+from deeplinear.exact._block_algebra import checked
+from deeplinear.exact._disconnected import real_array
 
 
 class WarmStartBounds(eqx.Module):
@@ -26,7 +28,8 @@ class WarmStartBounds(eqx.Module):
 
     def loss_envelope(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""Upper bound $\tfrac12 {w_{12}^\star}^2 e^{-2 w^\star \tau}$ of the loss at times $\tau$ after the reveal."""
-        return 0.5 * self.revealed**2 * jnp.exp(-2 * self.value * jnp.asarray(times, dtype=float))
+        times = checked("WarmStartBounds.loss_envelope", "times", times, at_least=0, finite=False)
+        return 0.5 * (self.revealed * jnp.exp(-self.value * times)) ** 2
 
     @property
     def stable_rank_excess(self) -> Float[Array, ""]:
@@ -129,7 +132,7 @@ def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: Arr
     """
     target, new = _numbers("warm_start_field", value, revealed)
     check_shape("warm_start_field", "entries", entries, (4,))
-    a11, a12, a21, a22 = entries
+    a11, a12, a21, a22 = real_array("warm_start_field", "entries", entries)
     diagonal = target - (a11 * a22 + a12 * a21)
     corner = new - 2 * a11 * a12
     return jnp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal])
@@ -144,7 +147,7 @@ def warm_start_layers(entries: Float[Array, "4"]) -> Params:
                [3., 1.]], dtype=float64)
     """
     check_shape("warm_start_layers", "entries", entries, (4,))
-    a = jnp.asarray(entries).reshape(2, 2)
+    a = real_array("warm_start_layers", "entries", entries).reshape(2, 2)
     return a.T[::-1, ::-1], a
 
 
@@ -175,7 +178,7 @@ def warm_start_violations(params: Params, value: ArrayLike, revealed: ArrayLike)
         raise ValueError(f"{where}: params must hold two layers, but holds {len(params)}.")
     for position, layer in enumerate(params):
         check_shape(where, f"params[{position}]", layer, (2, 2))
-    b, a = params
+    b, a = (real_array(where, f"params[{position}]", layer) for position, layer in enumerate(params))
     w = a @ b
     top, bottom = jnp.sum(a**2, axis=1)
     determinant = jnp.linalg.det(b)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from deeplinear.core import Matrix, Params, check_shape, is_concrete
+from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._inits import network_of
 
@@ -32,6 +32,7 @@ def entry_gradient(model: AbstractModel, params: Params, row: object, column: ob
     """
     network = network_of("entry_gradient", model)
     network.check(params, "entry_gradient")
+    _check_layers("entry_gradient", params)
     i = _index("entry_gradient", "row", row, network.widths[-1], ())
     j = _index("entry_gradient", "column", column, network.widths[0], ())
     _, memo = network.forward(params)
@@ -54,8 +55,8 @@ def entry_gram(model: AbstractModel, params: Params, rows: object, columns: obje
     Args:
         model: A `DeepLinear` network.
         params: Layers.
-        rows: Row index of each entry.
-        columns: Column index of each entry, as many.
+        rows: Row index of each entry, at least one.
+        columns: Column index of each entry, as many; no entry twice.
 
     Returns:
         Symmetric positive semi-definite matrix, in the order of the entries.
@@ -67,8 +68,10 @@ def entry_gram(model: AbstractModel, params: Params, rows: object, columns: obje
     """
     network = network_of("entry_gram", model)
     network.check(params, "entry_gram")
+    _check_layers("entry_gram", params)
     i = _index("entry_gram", "rows", rows, network.widths[-1], (None,))
     j = _index("entry_gram", "columns", columns, network.widths[0], i.shape)
+    _check_distinct("entry_gram", i, j)
     gram = jnp.zeros((len(i), len(i)), dtype=params[0].dtype)
     for left, right in network.kernel_factors(params):
         gram = gram + _pick(left, i[:, None], i) * _pick(right, j[:, None], j)
@@ -80,13 +83,32 @@ def _pick(matrix: Matrix, i: Any, j: Any) -> Float[Array, "..."]:
     return matrix.at[i, j].get(mode="fill", fill_value=jnp.nan)
 
 
+def _check_layers(where: str, params: Params) -> None:
+    for position, layer in enumerate(params):
+        check_finite(where, f"params[{position}]", layer)
+
+
+def _check_distinct(where: str, rows: Integer[Array, " entries"], columns: Integer[Array, " entries"]) -> None:
+    """Refuse an entry named twice where that can be seen."""
+    if is_concrete(rows) and is_concrete(columns):
+        entries, counts = np.unique(np.stack([np.asarray(rows), np.asarray(columns)]), axis=1, return_counts=True)
+        if counts.max() > 1:
+            row, column = (int(k) for k in entries[:, counts.argmax()])
+            raise ValueError(
+                f"{where}: rows and columns must not name an entry twice, but name ({row}, {column}) "
+                f"{counts.max()} times."
+            )
+
+
 def _index(where: str, name: str, value: object, bound: int, shape: tuple[int | None, ...]) -> Integer[Array, "..."]:
     """Indices from 0 to `bound` - 1 in an array of a given shape, or a refusal; abstract values pass unseen."""
     index = jnp.asarray(value)
     check_shape(where, name, index, shape)
+    if index.size == 0:
+        raise ValueError(f"{where}: {name} must hold at least one entry, but is empty.")
     if not jnp.issubdtype(index.dtype, jnp.integer):
         raise TypeError(f"{where}: {name} must hold integers, but holds {index.dtype}.")
-    if is_concrete(index) and index.size:
+    if is_concrete(index):
         low, high = int(np.min(np.asarray(index))), int(np.max(np.asarray(index)))
         if low < 0 or high >= bound:
             raise ValueError(f"{where}: {name} must lie in 0..{bound - 1}, but reaches from {low} to {high}.")

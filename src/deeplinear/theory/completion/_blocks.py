@@ -136,7 +136,8 @@ def _lost(block: Block) -> float:
     """
     apart = 1.0 if block.m == 1 else 1 - 1 / block.m
     scale = block.alpha**block.depth / block.value
-    return decades((block.value, 0.1, 10.0), (scale, 1e-7, 100.0), (apart, 0.1, 1.0), (block.depth, 2.0, 8.0))
+    least = 5e-7 if block.depth == 2 else 2e-5  # plateaus of deep networks are long
+    return decades((block.value, 0.1, 10.0), (scale, least, 20.0), (apart, 0.1, 1.0), (block.depth, 2.0, 6.0))
 
 
 FOLLOWED = Hypothesis[Block](MEASURABLE, _lost)

@@ -53,7 +53,7 @@ class Reveal:
 
     @property
     def ratio(self) -> float:
-        r"""The revealed target beside $w^\star$; 1 where the signs, which are judged apart, leave it without meaning."""
+        r"""The revealed target beside $w^\star$; 1 where the signs, judged apart, leave it without meaning."""
         return self.revealed / self.value if self.revealed * self.value > 0 else 1.0
 
     @property
@@ -358,7 +358,7 @@ CHECKS: tuple[Check, ...] = (
         id="completion/theorem-4.2",
         source="Theorem 4.2, Lemma E.8",
         statement=(
-            "Two-by-two layers A = B = √w* I, which fit the diagonal w*, that are shown w12* > 0 have a loss of at most "
+            "Two-by-two layers A = B = √w* I, that fit the diagonal w* and are shown w12* > 0 have a loss of at most "
             "½w12*² exp(-2w*τ), end with stable rank at least 1 + exp(-8w12*/w*), σ1 ≤ w* exp(2w12*/w*), "
             "σ2 ≥ w* exp(-2w12*/w*), and w21 < 0 after the reveal."
         ),
@@ -374,6 +374,7 @@ CHECKS: tuple[Check, ...] = (
         draw=_draw,
         violations=(COLD, NEGATIVE),
         adopt=_adopt,
+        version=2,
     ),
     Check(
         id="completion/lemmas-e2-e7",
