@@ -110,6 +110,8 @@ BAD = {
     "wrong value": (["experiment", "run", FIG, "points=many"], "points must be a whole number"),
     "value out of range": (["experiment", "run", FIG, "blocks=1"], "blocks must be at least 2"),
     "unknown preset": (["experiment", "run", FIG, "--preset", "papr"], "Did you mean 'paper'"),
+    "unknown preset of all": (["experiment", "run", "--all", "--preset", "qiuck"], "Did you mean 'quick'"),
+    "unknown preset of a status": (["experiment", "status", "--preset", "nonsense"], "there is no preset 'nonsense'"),
     "no id": (["experiment", "run"], "which experiments?"),
     "ids and all": (["experiment", "run", FIG, "--all"], "not ids and one of these"),
     "settings of many": (["experiment", "run", "--all", "points=3"], "go with one experiment"),

@@ -30,7 +30,7 @@ def test_what_is_put_is_found(store: Store) -> None:
     assert record.claims == (Claim("small", 0.5, "at most 1", True),)
     assert record.content["spec"] == {"a": 1}
     assert [r.key for r in store.records("experiment") if isinstance(r, Record)] == ["k1"]
-    assert not (store.path / "parts").exists()
+    assert list((store.path / "parts").iterdir()) == []
     with pytest.raises(FileNotFoundError, match="no file 'x'"):
         record.file("x")
 
@@ -92,6 +92,37 @@ def test_an_interrupted_write_leaves_nothing(store: Store, monkeypatch: pytest.M
     monkeypatch.undo()
     assert store.find("experiment", "paper/fig", "k1") is None
     assert list(store.records("experiment")) == []
+
+
+def test_writers_of_the_same_run_do_not_disturb_each_other(store: Store) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(_: int) -> int:
+        for _ in range(20):
+            put(store)
+            assert store.find("experiment", "paper/fig", "k1") is not None
+        return 1
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sum(pool.map(work, range(3))) == 3
+
+
+def test_what_killed_writers_left_is_removed(store: Store) -> None:
+    left, recent = store.path / "parts" / "left", store.path / "parts" / "recent"
+    for part in (left, recent):
+        part.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    store.tidy()
+    assert not left.exists() and recent.exists()
+
+
+def test_a_file_in_the_place_of_a_run_is_noticed_and_replaced(store: Store) -> None:
+    folder = put(store).path
+    shutil.rmtree(folder)
+    folder.write_text("not a folder")
+    assert [type(r) for r in store.records("experiment")] == [CorruptRecord]
+    put(store)
+    assert store.find("experiment", "paper/fig", "k1") is not None
 
 
 def test_scratch_goes_when_it_is_cleared(store: Store) -> None:

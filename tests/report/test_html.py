@@ -85,7 +85,7 @@ FIG2 = Experiment(
 CLAIMS = (
     {"statement": "First $r_1$", "measured": 0.25, "expected": "at most 0.5", "holds": True, "note": "with a note"},
     {"statement": "Second", "measured": 7.0, "expected": "at most 3", "holds": False, "note": ""},
-    {"statement": "Third", "measured": None, "expected": "at least 1", "holds": None, "note": "too small to tell"},
+    {"statement": "Third", "measured": "nan", "expected": "at least 1", "holds": None, "note": "too small to tell"},
 )
 ENVIRONMENT = {"deeplinear": "0.9", "python": "3.12", "devices": ["cpu:0"], "versions": {"jax": "0.99"}}
 

@@ -114,9 +114,9 @@ class Store:
             CorruptRecord: If there is one, but damaged.
         """
         folder = self.folder(kind, name, key)
-        if not folder.exists():
-            return None
         with self._locked():
+            if not os.path.lexists(folder):
+                return None
             record = self.open_record(folder)
             if (record.kind, record.id, record.key) != (kind, name, key):
                 raise CorruptRecord(f"{folder} holds {record.kind} {record.id} {record.key}, not what its place says.")
