@@ -152,7 +152,7 @@ def test_outcomes_of_checks_are_stored(store: Store) -> None:
 
 # --- Kills and interrupts ---------------------------------------------------------------------------------------------
 
-SWEEP = ["experiment", "sweep", NAME, "value=" + ",".join(map(str, range(1, 401))), "--json"]
+SWEEP = ["experiment", "sweep", NAME, "value=" + ",".join(map(str, range(1, 200))), "--json"]
 
 
 def begin(store: Path, *more: str) -> subprocess.Popen:
@@ -179,10 +179,10 @@ def wait_for(store: Path, count: int, process: subprocess.Popen) -> None:
 def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Kill -9 in the middle: every record there is whole, and only the member in flight is lost."""
     folder = tmp_path / "store"
-    process = begin(folder)
-    wait_for(folder, 3, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    with begin(folder) as process:
+        wait_for(folder, 3, process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     kept = completed(folder)
     assert kept >= 3
     assert all(isinstance(record, Record) for record in Store(folder).records("experiment"))
@@ -196,10 +196,13 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path) -> None:
     folder = tmp_path / "store"
-    process = begin(folder)
-    wait_for(folder, 2, process)
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with begin(folder) as process:
+        wait_for(folder, 2, process)
+        os.kill(process.pid, signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     told = json.loads(out)
     assert told["ok"] is False and len(told["members"]) == completed(folder) >= 2

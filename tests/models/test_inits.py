@@ -133,7 +133,7 @@ def test_from_svd_follows_the_formulas():
 def test_lambda_balanced_is_refused_exactly_where_it_cannot_be():
     """Of all widths up to 6 and lam = -3, 0, 3: 180 of 648 have no solution. Nothing is compiled to find out."""
     refused = 0
-    for widths in itertools.product((1, 2, 3, 5), repeat=3):
+    for widths in itertools.product(range(1, 7), repeat=3):
         inp, hidden, out = widths
         for lam in (-3.0, 0.0, 3.0):
             init, model = LambdaBalanced(lam, 1.0), DeepLinear(widths)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deeplinear.cli._interrupt import interrupts_raise
+from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, SIMULATE, count, read_value, resolve
 from deeplinear.cli._output import folder
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
@@ -94,7 +94,7 @@ def run_command(
     with output_kept_pure(), sweep_bar("checks") as bar:
 
         def tick(text: str) -> None:
-            bar(Tick(len(done) + len(errors), len(tasks), 0.0, float("nan"), text))
+            watched(bar)(Tick(len(done) + len(errors), len(tasks), 0.0, float("nan"), text))
 
         outcomes = run_checks(
             tasks,

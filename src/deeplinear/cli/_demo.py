@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from deeplinear.cli._interrupt import interrupts_raise
+from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, read_value
 from deeplinear.cli._output import folder
 from deeplinear.cli._shell import Code, numerics, output_kept_pure, print_json, print_table, say
@@ -63,13 +63,13 @@ def demo_command(out: str, seed: str | None, as_json: bool) -> Code:
             run(
                 tasks,
                 store,
-                progress=lambda t: bar(Tick(t.done, items, 0.0, float("nan"), t.text, t.fraction)),
+                progress=lambda t: watched(bar)(Tick(t.done, items, 0.0, float("nan"), t.text, t.fraction)),
                 report=members.append,
             )
             for task, record in run_checks(
                 [CheckTask(name, INSTANCES, number) for name in CHECKS],
                 store,
-                begin=lambda t: bar(Tick(len(tasks) + len(outcomes), items, 0.0, float("nan"), t.id)),
+                begin=lambda t: watched(bar)(Tick(len(tasks) + len(outcomes), items, 0.0, float("nan"), t.id)),
             ):
                 if isinstance(record, Record):
                     outcomes.append(record)

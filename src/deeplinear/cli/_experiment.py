@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear.cli._interrupt import interrupts_raise
+from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, choice, count, read_value
 from deeplinear.cli._output import folder
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
@@ -315,7 +315,7 @@ def _run(
                 address=address,
                 again=again,
                 formats=FORMATS if strict else ("svg",),  # Pictures of a sweep take longer than its numbers.
-                progress=bar,
+                progress=watched(bar),
                 report=settled.append,
             )
         except KeyboardInterrupt:

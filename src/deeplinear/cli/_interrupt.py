@@ -3,7 +3,10 @@
 import os
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+A = TypeVar("A")
 
 INTERRUPTED = "dln: interrupted before there was a result."
 """What is said to an interrupt that comes before a run can keep anything."""
@@ -19,7 +22,30 @@ def leave(*_: Any) -> None:
     os._exit(130)
 
 
+_pressed = False
+
+
+def _raise(*_: Any) -> None:
+    """Remember an interrupt, and raise it: code that calls back into Python from C may lose the exception."""
+    global _pressed  # noqa: PLW0603
+    _pressed = True
+    raise KeyboardInterrupt
+
+
 def interrupts_raise() -> None:
     """From now on an interrupt is the usual exception again, which a run handles: it keeps what there is."""
-    if signal.getsignal(signal.SIGINT) is leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    global _pressed  # noqa: PLW0603
+    _pressed = False
+    if signal.getsignal(signal.SIGINT) in (leave, signal.default_int_handler):
+        signal.signal(signal.SIGINT, _raise)
+
+
+def watched(function: Callable[[A], None]) -> Callable[[A], None]:
+    """A callback that raises an interrupt whose exception was lost on its way."""
+
+    def call(argument: A) -> None:
+        if _pressed:
+            raise KeyboardInterrupt
+        function(argument)
+
+    return call
