@@ -9,7 +9,7 @@ import pytest
 from deeplinear.exact import block_limit
 from deeplinear.models import AlphaM, Completion, DeepLinear, Problem, block_mask
 from deeplinear.theory import STATUS, Check, examine, verify
-from deeplinear.theory.completion import _blocks, _coupling, _laws, _limits
+from deeplinear.theory.completion import _blocks, _coupling, _laws, _limit_errata, _limits
 from deeplinear.theory.completion._blocks import Block
 
 
@@ -44,29 +44,30 @@ def test_laws_of_the_limit(seed: int) -> None:
 
 @pytest.mark.covers("completion:E2")
 def test_large_m_is_not_infinite(seed: int) -> None:
-    holds(_limits.FINITE_M, seed)
+    holds(_limit_errata.FINITE_M, seed)
     large, small = (float(block_limit(5, alpha, 1e10, blocks=10).sigma_2) for alpha in (1e-2, 1e-4))
     assert abs(large - 0.9995) < 5e-5 and small < 1e-5
 
 
 @pytest.mark.covers("completion:E3")
 def test_depth_need_not_strengthen_the_bias(seed: int) -> None:
-    holds(_limits.DEPTH_BIAS, seed)
+    holds(_limit_errata.DEPTH_BIAS, seed)
     # The example: w* = 0.1, m = 2, alpha^L = 0.1, n = 10, at depths 2, 3 and 4.
     found = [float(block_limit(depth, 0.1 ** (1 / depth), 2.0, blocks=10, value=0.1).sigma_2) for depth in (2, 3, 4)]
     np.testing.assert_allclose(found, [0.00769, 0.00828, 0.00543], atol=5e-6)
     example = Block(3, 10, 1, 0.1, 0.1 ** (1 / 3), 2.0)
-    (measured,) = _limits.DEPTH_BIAS.measure([example])
-    assert measured.residuals[next(iter(_limits.ORDER))] > 0.05
-    assert _limits.DEPTH_BIAS.judge([example])[0].status is STATUS.unmet
+    (measured,) = _limit_errata.DEPTH_BIAS.measure([example])
+    assert measured.residuals[next(iter(_limit_errata.ORDER))] > 0.05
+    assert _limit_errata.DEPTH_BIAS.judge([example])[0].status is STATUS.unmet
     # Wide matrices, by a solution in extended precision: alpha^L = 0.1 at n = 100, 0.01 at n = 1000.
     for n, scale, m, wanted in ((100, 0.1, 1.47, [0.002184, 0.003015]), (1000, 0.01, 1.52, [2.700e-4, 3.923e-4])):
         found = [float(block_limit(depth, scale ** (1 / depth), m, blocks=n).sigma_2) for depth in (2, 3)]
         np.testing.assert_allclose(found, wanted, rtol=3e-4)
         wide = Block(3, n, 1, 1.0, scale ** (1 / 3), m)
-        unmet = [h.name for h in _limits.DEPTH_BIAS.hypotheses if not h.residual(wide) <= h.tolerance]
+        unmet = [h.name for h in _limit_errata.DEPTH_BIAS.hypotheses if not h.residual(wide) <= h.tolerance]
         assert (
-            "width d ≤ 10" in unmet and _limits.DEPTH_BIAS.measure([wide])[0].residuals[next(iter(_limits.ORDER))] > 0
+            "width d ≤ 10" in unmet
+            and _limit_errata.DEPTH_BIAS.measure([wide])[0].residuals[next(iter(_limit_errata.ORDER))] > 0
         )
 
 
@@ -113,7 +114,7 @@ def test_gradient_descent() -> None:
 
 @pytest.mark.covers("completion:E1")
 def test_rank_one_without_coupling() -> None:
-    holds(_limits.RANK_ONE_IFF)
+    holds(_limit_errata.RANK_ONE_IFF)
 
 
 @pytest.mark.covers("completion:C32")
@@ -138,7 +139,7 @@ def test_a_given_problem_is_examined() -> None:
     model = DeepLinear((4, 4, 4, 4))
     problem = Problem(model, Completion(np.full((4, 4), 1.5), block_mask(2, 2)))
     params = AlphaM(0.3, 5.0)(model, jax.random.key(0))
-    checks = (*_laws.CHECKS, *_coupling.CHECKS, *_blocks.CHECKS, *_limits.CHECKS)
+    checks = (*_laws.CHECKS, *_coupling.CHECKS, *_blocks.CHECKS, *_limits.CHECKS, *_limit_errata.CHECKS)
     verdicts = {v.check.removeprefix("completion/"): v for v in examine(problem, params, checks)}
     assert not any(v.status.bad for v in verdicts.values()), [str(v) for v in verdicts.values()]
     applied = {name for name, v in verdicts.items() if v.status is STATUS.holds}

@@ -4,9 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from deeplinear.cli._interrupt import interrupts_raise, watched
-from deeplinear.cli._options import SEED, SIMULATE, count, read_value, resolve
+from deeplinear.cli._options import SEED, SIMULATE, count, read_kind, read_value, resolve
 from deeplinear.cli._output import folder
-from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._shell import (
+    Code,
+    UsageError,
+    choose,
+    numerics,
+    one_line,
+    output_kept_pure,
+    print_json,
+    print_table,
+    say,
+)
 
 SYMBOLS = {"holds": "✓ holds", "erratum": "✎ erratum", "fails": "✗ FAILS", "unmet": "– not met"}
 """How a status is shown: a sign and a word."""
@@ -16,16 +26,7 @@ def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[An
     """The checks that are meant."""
     from deeplinear.theory import check, checks
 
-    try:
-        if names and (everything or paper):
-            raise UsageError("dln check run takes ids, or --all, or --paper; not ids and one of these.")
-        if names:
-            return [check(name) for name in dict.fromkeys(names)]
-        if everything or paper:
-            return list(checks(paper))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    raise UsageError("which checks? Give ids, --paper P or --all; dln check list shows them.")
+    return choose("check", names, everything, paper, check, checks)
 
 
 def list_command(paper: str | None, as_json: bool) -> Code:
@@ -78,7 +79,7 @@ def run_command(
     from deeplinear.cli._experiment import executor_of
 
     number = SEED.default if seed is None else read_value(SEED, seed, "--seed")
-    amount = 50 if instances is None else _count(instances, "--instances")
+    amount = 50 if instances is None else read_kind(count(at_least=1), instances, "--instances")
     kind, helpers = executor_of(executor, workers, address)
     numerics()
     selected = chosen(names, everything, paper)
@@ -162,7 +163,7 @@ def examine_command(flags: dict[str, Any], config: str | None, as_json: bool) ->
                 "ok": code is Code.fine,
                 "command": "check examine",
                 "exit_code": int(code),
-                "verdicts": [_verdict(verdict) for verdict in verdicts],
+                "verdicts": [verdict.to_json() for verdict in verdicts],
             }
         )
         return code
@@ -181,14 +182,6 @@ def examine_command(flags: dict[str, Any], config: str | None, as_json: bool) ->
             header=("check", "hypothesis not met"),
         )
     return code
-
-
-def _count(text: str, where: str) -> int:
-    kind = count(at_least=1)
-    try:
-        return kind.read(text)
-    except ValueError:
-        raise UsageError(f"{where} must be {kind.wanted}, but is {text}.") from None
 
 
 def _described(one: Any) -> dict[str, Any]:
@@ -241,21 +234,3 @@ def _number(value: Any) -> str:
 
 def _facts(facts: Any) -> str:
     return "; ".join(f"{name} = {float(value):.6g}" for name, value in facts.items())
-
-
-def _verdict(verdict: Any) -> dict[str, Any]:
-    import math
-
-    def reading(r: Any) -> dict[str, Any]:
-        number = r.residual if math.isfinite(r.residual) else str(r.residual)
-        return {"name": r.name, "residual": number, "tolerance": r.tolerance, "holds": r.holds}
-
-    return {
-        "check": verdict.check,
-        "status": verdict.status.name,
-        "message": verdict.message,
-        "hypotheses": [reading(r) for r in verdict.hypotheses],
-        "claim": [reading(r) for r in verdict.claim],
-        "printed": None if verdict.printed is None else reading(verdict.printed),
-        "facts": {k: float(v) if math.isfinite(v) else str(v) for k, v in verdict.facts.items()},
-    }

@@ -6,9 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._interrupt import interrupts_raise, watched
-from deeplinear.cli._options import SEED, choice, count, read_value
+from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
 from deeplinear.cli._output import folder
-from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._shell import (
+    Code,
+    UsageError,
+    choose,
+    numerics,
+    one_line,
+    output_kept_pure,
+    print_json,
+    print_table,
+    say,
+)
 
 VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
 """How the verdict on a claim is shown: a sign and a word."""
@@ -19,21 +29,11 @@ SWEPT = 8
 
 def executor_of(executor: str, workers: str | None, address: str | None) -> tuple[str, int | None]:
     """Name of the executor and number of workers, or a usage error."""
-    kinds = choice("serial", "processes", "dask")
     kind = "dask" if address is not None and executor == "serial" else executor
-    try:
-        kinds.read(kind)
-    except ValueError:
-        raise UsageError(f"--executor must be {kinds.wanted}, but is {executor}.") from None
+    read_kind(choice("serial", "processes", "dask"), kind, "--executor")
     if address is not None and kind != "dask":
         raise UsageError(f"--address is for --executor dask, but the executor is {executor}.")
-    if workers is None:
-        return kind, None
-    number = count(at_least=1)
-    try:
-        return kind, number.read(workers)
-    except ValueError:
-        raise UsageError(f"--workers must be {number.wanted}, but is {workers}.") from None
+    return kind, None if workers is None else read_kind(count(at_least=1), workers, "--workers")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -51,16 +51,7 @@ def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[An
     """The experiments that are meant."""
     from deeplinear.experiments import experiment, experiments
 
-    try:
-        if names and (everything or paper):
-            raise UsageError("dln experiment takes ids, or --all, or --paper; not ids and one of these.")
-        if names:
-            return [experiment(name) for name in dict.fromkeys(names)]
-        if everything or paper:
-            return list(experiments(paper))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    raise UsageError("which experiments? Give ids, --paper P or --all; dln experiment list shows them.")
+    return choose("experiment", names, everything, paper, experiment, experiments)
 
 
 def list_command(paper: str | None, as_json: bool) -> Code:

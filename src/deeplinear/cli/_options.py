@@ -378,12 +378,17 @@ class Settings(Mapping[str, Any]):
 
 
 def read_value(option: Option, value: Any, where: str) -> Any:
+    """A value of an option, or a refusal."""
+    return read_kind(option.kind, value, where)
+
+
+def read_kind(kind: Kind, value: Any, where: str) -> Any:
     """A value as its kind reads it, or a refusal."""
     try:
-        return option.kind.read(value)
+        return kind.read(value)
     except (ValueError, OverflowError) as error:
         hint = f" {error}" if str(error).startswith(("Did you mean", "Known:")) else ""
-        what = option.kind.wanted if not hint else "a known name"
+        what = kind.wanted if not hint else "a known name"
         raise UsageError(f"{where} must be {what}, but is {value!r}.{hint}") from None
 
 

@@ -5,7 +5,7 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -40,6 +40,27 @@ def one_line(text: object) -> str:
 def say(text: object) -> None:
     """One line on the error stream."""
     typer.echo(one_line(text), err=True)
+
+
+def choose(
+    noun: str,
+    names: Sequence[str],
+    everything: bool,
+    paper: str | None,
+    one: Callable[[str], Any],
+    several: Callable[[str | None], Sequence[Any]],
+) -> list[Any]:
+    """What is meant by ids, or by --all or --paper; a usage error where that is nothing, too much or unknown."""
+    if names and (everything or paper):
+        raise UsageError(f"dln {noun} takes ids, or --all, or --paper; not ids and one of these.")
+    try:
+        if names:
+            return [one(name) for name in dict.fromkeys(names)]
+        if everything or paper:
+            return list(several(paper))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    raise UsageError(f"which {noun}s? Give ids, --paper P or --all; dln {noun} list shows them.")
 
 
 def print_json(payload: dict[str, Any]) -> None:

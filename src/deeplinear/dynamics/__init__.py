@@ -10,7 +10,8 @@ from deeplinear.dynamics._coupling import (
 from deeplinear.dynamics._driver import Progress as Progress
 from deeplinear.dynamics._flow import GradientFlow as GradientFlow, Switching as Switching
 from deeplinear.dynamics._kernel_probes import KernelDistance as KernelDistance, KernelMovement as KernelMovement
-from deeplinear.dynamics._plasticity import Plasticity as Plasticity, plasticity as plasticity
+from deeplinear.dynamics._plasticity import plasticity as plasticity
+from deeplinear.dynamics._plasticity_result import Plasticity as Plasticity
 from deeplinear.dynamics._probes import (
     AbstractProbe as AbstractProbe,
     Conserved as Conserved,

@@ -79,6 +79,11 @@ class Reading:
         """Whether the number is within its tolerance; one that is not a number is not."""
         return bool(self.residual <= self.tolerance)
 
+    def to_json(self) -> dict[str, Any]:
+        """The reading as plain values; a residual that is not finite is text."""
+        number = self.residual if math.isfinite(self.residual) else str(self.residual)
+        return {"name": self.name, "residual": number, "tolerance": self.tolerance, "holds": self.holds}
+
     def __str__(self) -> str:
         return f"{self.name}: {self.residual:.3g} ({'≤' if self.holds else 'not ≤'} {self.tolerance:.3g})"
 
@@ -104,6 +109,18 @@ class Verdict:
     printed: Reading | None = None
     facts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values; numbers that are not finite are text."""
+        return {
+            "check": self.check,
+            "status": self.status.name,
+            "message": self.message,
+            "hypotheses": [r.to_json() for r in self.hypotheses],
+            "claim": [r.to_json() for r in self.claim],
+            "printed": None if self.printed is None else self.printed.to_json(),
+            "facts": {k: float(v) if math.isfinite(v) else str(v) for k, v in self.facts.items()},
+        }
 
     def __str__(self) -> str:
         return f"{self.check}: {self.status.value}. {self.message}"
@@ -234,13 +251,13 @@ class Outcome:
             "message": self.message,
             "instances": self.instances,
             "seed": self.seed,
-            "claim": [_plain(r) for r in self.claim],
-            "printed": None if self.printed is None else _plain(self.printed),
+            "claim": [r.to_json() for r in self.claim],
+            "printed": None if self.printed is None else self.printed.to_json(),
             "violations": [
                 {
                     "name": t.name,
                     "caught": t.caught,
-                    "claim": None if t.reading is None else _plain(t.reading),
+                    "claim": None if t.reading is None else t.reading.to_json(),
                     "hypotheses_not_met": list(t.unmet),
                 }
                 for t in self.trials
@@ -353,8 +370,3 @@ def _strain(reading: Reading) -> float:
         return math.inf
     excess = reading.residual - reading.tolerance
     return excess / reading.tolerance if reading.tolerance > 0 else excess
-
-
-def _plain(reading: Reading) -> dict[str, Any]:
-    number = reading.residual if math.isfinite(reading.residual) else str(reading.residual)
-    return {"name": reading.name, "residual": number, "tolerance": reading.tolerance, "holds": reading.holds}

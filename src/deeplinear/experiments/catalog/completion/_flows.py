@@ -10,7 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from deeplinear.core import RESULTS, check_count, check_number, spectrum, spectrum_effective_rank, spectrum_stable_rank
+from deeplinear.core import (
+    RESULTS,
+    Trajectory,
+    check_count,
+    check_number,
+    spectrum,
+    spectrum_effective_rank,
+    spectrum_stable_rank,
+)
 from deeplinear.dynamics import GradientFlow, ensemble, loss, until
 from deeplinear.experiments._base import Context
 from deeplinear.models import Completion, DeepLinear, Problem
@@ -87,16 +95,25 @@ def flow_limits(
         progress=context.watch,
     )
     context.complete(trajectory)
+    return Limits(
+        spectrum(jnp.asarray(products(trajectory))).reshape(*batch, width),
+        trajectory.final("loss").reshape(batch),
+        trajectory.final_time.reshape(batch),
+        ended(trajectory).reshape(batch),
+    )
+
+
+def products(trajectory: Trajectory) -> np.ndarray:
+    """The product of every member at its end."""
     product = trajectory.params[0]
     for layer in trajectory.params[1:]:
         product = layer @ product
-    finished = np.array([RESULTS(int(code)).finished for code in trajectory.results])
-    return Limits(
-        spectrum(jnp.asarray(product)).reshape(*batch, width),
-        trajectory.final("loss").reshape(batch),
-        trajectory.final_time.reshape(batch),
-        finished.reshape(batch),
-    )
+    return product
+
+
+def ended(trajectory: Trajectory) -> np.ndarray:
+    """Whether each member reached what it was asked for."""
+    return np.array([RESULTS(int(code)).finished for code in trajectory.results])
 
 
 def problems(

@@ -24,9 +24,11 @@ from deeplinear.experiments.catalog.completion._flows import (
     END,
     check_depths,
     check_positive,
+    ended,
     look,
     normal_layers,
     panels,
+    products,
 )
 from deeplinear.models import Completion, DeepLinear, Problem
 
@@ -104,14 +106,11 @@ def run_optimisers(spec: Optimisers, context: Context) -> "xarray.Dataset":
             progress=context.watch,
         )
         context.complete(trajectory, keep_failed=True)
-        product = trajectory.params[0]
-        for layer in trajectory.params[1:]:
-            product = layer @ product
         codes = [RESULTS(int(code)) for code in trajectory.results]
-        values[k] = np.asarray(jax.jit(spectrum)(jnp.asarray(product))).reshape(*shape[1:], spec.width)
+        values[k] = np.asarray(jax.jit(spectrum)(jnp.asarray(products(trajectory)))).reshape(*shape[1:], spec.width)
         losses[k] = trajectory.final("loss").reshape(shape[1:])
         steps[k] = trajectory.final_time.reshape(shape[1:])
-        finished[k] = np.array([code.finished for code in codes]).reshape(shape[1:])
+        finished[k] = ended(trajectory).reshape(shape[1:])
         diverged[k] = np.array([code.failed for code in codes]).reshape(shape[1:])
 
     context.each(train, spec.depths, "depth {}".format)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import RESULTS, check_count, check_number, effective_rank, stable_rank
+from deeplinear.core import check_count, check_number, effective_rank, stable_rank
 from deeplinear.dynamics import GradientFlow, ensemble, loss, plasticity, until
 from deeplinear.exact import disconnected, warm_start_bounds
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
@@ -16,9 +16,11 @@ from deeplinear.experiments.catalog.completion._flows import (
     END,
     check_depths,
     check_positive,
+    ended,
     family_layer,
     look,
     problems,
+    products,
 )
 from deeplinear.models import Completion, DeepLinear, MatchedGaussian, Problem, low_rank_target
 from deeplinear.plots import PANEL
@@ -276,16 +278,15 @@ def run_corner(spec: Corner, context: Context) -> "xarray.Dataset":
         every=END,
     )
     context.complete(trajectory)
-    ended = np.array([RESULTS(int(code)).finished for code in trajectory.results]).reshape(2, -1)
-    products = np.concatenate([warm[1] @ warm[0], trajectory.params[1] @ trajectory.params[0]]).reshape(3, -1, 2, 2)
+    found = np.concatenate([warm[1] @ warm[0], products(trajectory)]).reshape(3, -1, 2, 2)
     dims = ("phase", "m")
     return xarray.Dataset(
         {
-            "product": ((*dims, "row", "column"), products),
-            "effective_rank": (dims, np.asarray(effective_rank(jnp.asarray(products)))),
-            "stable_rank": (dims, np.asarray(stable_rank(jnp.asarray(products)))),
-            "corner": (dims, products[..., 1, 0], {"long_name": "entry w21, never seen"}),
-            "finished": (("trained", "m"), ended),
+            "product": ((*dims, "row", "column"), found),
+            "effective_rank": (dims, np.asarray(effective_rank(jnp.asarray(found)))),
+            "stable_rank": (dims, np.asarray(stable_rank(jnp.asarray(found)))),
+            "corner": (dims, found[..., 1, 0], {"long_name": "entry w21, never seen"}),
+            "finished": (("trained", "m"), ended(trajectory).reshape(2, -1)),
         },
         coords={"phase": list(PHASES), "m": list(spec.ms)},
     )

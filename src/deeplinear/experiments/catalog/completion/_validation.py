@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import RESULTS, Trajectory, check_count, check_number, spectrum
+from deeplinear.core import Trajectory, check_count, check_number, spectrum
 from deeplinear.dynamics import AbstractMethod, GradientDescent, GradientFlow, ensemble, loss, until
 from deeplinear.exact import block_limit
 from deeplinear.experiments._base import Claim, Context, Experiment
@@ -14,6 +14,7 @@ from deeplinear.experiments.catalog.completion._flows import (
     END,
     check_depths,
     check_positive,
+    ended,
     family_layer,
     problems,
 )
@@ -67,8 +68,8 @@ def run_validation(spec: Validation, context: Context) -> "xarray.Dataset":
     shape = (len(spec.ms), len(spec.depths))
     flow = {name: np.full((*shape, len(spec.scales)), np.nan) for name in ("first", "second", "time", "gradients")}
     descent = {name: np.full((*shape, len(spec.descent_scales)), np.nan) for name in ("first", "second", "steps")}
-    ended = {"flow": np.zeros((*shape, len(spec.scales)), bool)}
-    ended["descent"] = np.zeros((*shape, len(spec.descent_scales)), bool)
+    reached = {"flow": np.zeros((*shape, len(spec.scales)), bool)}
+    reached["descent"] = np.zeros((*shape, len(spec.descent_scales)), bool)
     order = np.full(len(spec.order_lrs), np.nan)
 
     def flow_to_the_end(depth: int) -> None:
@@ -77,14 +78,14 @@ def run_validation(spec: Validation, context: Context) -> "xarray.Dataset":
         flow["first"][:, k], flow["second"][:, k] = _values(trajectory, len(spec.ms))
         flow["time"][:, k] = trajectory.final_time.reshape(len(spec.ms), -1)
         flow["gradients"][:, k] = np.reshape(trajectory.stats["gradient_evaluations"], (len(spec.ms), -1))
-        ended["flow"][:, k] = _ended(trajectory).reshape(len(spec.ms), -1)
+        reached["flow"][:, k] = ended(trajectory).reshape(len(spec.ms), -1)
 
     def descend(depth: int) -> None:
         k = spec.depths.index(depth)
         trajectory = _train(spec, context, depth, spec.ms, spec.descent_scales, GradientDescent(spec.lr))
         descent["first"][:, k], descent["second"][:, k] = _values(trajectory, len(spec.ms))
         descent["steps"][:, k] = trajectory.final_time.reshape(len(spec.ms), -1)
-        ended["descent"][:, k] = _ended(trajectory).reshape(len(spec.ms), -1)
+        reached["descent"][:, k] = ended(trajectory).reshape(len(spec.ms), -1)
         if depth == ORDER_DEPTH:
             methods = [GradientDescent(lr) for lr in spec.order_lrs]
             trajectory = _train(spec, context, depth, (ORDER_M,), (ORDER_SCALE,) * len(methods), methods)
@@ -129,12 +130,12 @@ def run_validation(spec: Validation, context: Context) -> "xarray.Dataset":
             ),
             "time": (dims, flow["time"]),
             "gradients": (dims, flow["gradients"]),
-            "finished": (dims, ended["flow"]),
+            "finished": (dims, reached["flow"]),
             "descent_sigma_1": (coarse, descent["first"]),
             "descent_sigma_2": (coarse, descent["second"]),
             "descent_error": (coarse, np.abs(descent["second"] / of_descent[1] - 1)),
             "descent_steps": (coarse, descent["steps"]),
-            "descent_finished": (coarse, ended["descent"]),
+            "descent_finished": (coarse, reached["descent"]),
             "order_error": ("lr", np.abs(order / wanted - 1)),
         },
         coords={
@@ -183,10 +184,6 @@ def _values(trajectory: Trajectory, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """
     values = np.prod([np.asarray(spectrum(jnp.asarray(layer))) for layer in trajectory.params], axis=0)
     return values[:, 0].reshape(rows, -1), values[:, 1].reshape(rows, -1)
-
-
-def _ended(trajectory: Trajectory) -> np.ndarray:
-    return np.array([RESULTS(int(code)).finished for code in trajectory.results])
 
 
 def plot_validation(dataset: "xarray.Dataset", spec: Validation) -> "Figure":
