@@ -53,8 +53,9 @@ import numpy as np
 from common import RESULTS, describe, device_name, load, machine, results_path, save, table, timed
 from jax import Array
 
-from deeplinear.dynamics import GradientFlow, ensemble, loss, until
+from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
+from deeplinear.probes import loss
 
 MEMBERS, WIDTHS, DEPTHS = (300, 1000), (3, 10, 20), (2, 3, 4)
 SCALES = {2: 0.1, 3: 0.7, 4: 1.0}

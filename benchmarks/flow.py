@@ -35,7 +35,7 @@ from common import describe, device_name, load, machine, results_path, save, tab
 from scipy.integrate import solve_ivp
 
 from deeplinear.core import Params, flatten, unflatten
-from deeplinear.dynamics import GradientFlow, loss, simulate, until
+from deeplinear.dynamics import GradientFlow, simulate, until
 from deeplinear.models import (
     Completion,
     DeepLinear,
@@ -47,6 +47,7 @@ from deeplinear.models import (
     low_rank_target,
     random_mask,
 )
+from deeplinear.probes import loss
 
 END_ERROR = 1e-6
 LADDER = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)

@@ -16,13 +16,26 @@ if TYPE_CHECKING:
         dynamics as dynamics,
         exact as exact,
         experiments as experiments,
+        following as following,
         models as models,
         plots as plots,
+        probes as probes,
         report as report,
         theory as theory,
     )
 
-_SUBPACKAGES = ("core", "dynamics", "exact", "experiments", "models", "plots", "report", "theory")
+_SUBPACKAGES = (
+    "core",
+    "dynamics",
+    "exact",
+    "experiments",
+    "following",
+    "models",
+    "plots",
+    "probes",
+    "report",
+    "theory",
+)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -121,10 +121,10 @@ def test_tables_of_names_are_complete() -> None:
 
 
 def test_every_built_in_probe_without_parameters_can_be_named() -> None:
-    from deeplinear import dynamics
+    from deeplinear import probes
     from deeplinear.cli import _build
 
-    names = {item.name for item in vars(dynamics).values() if isinstance(item, dynamics.FunctionProbe)}
+    names = {item.name for item in vars(probes).values() if isinstance(item, probes.FunctionProbe)}
     assert "singular_values" in names
     assert names <= set(_build.PROBES)
 
@@ -424,7 +424,7 @@ def test_the_seed_of_the_doctor_is_that_of_its_check() -> None:
     assert checks[0]["relative_error"] != checks[1]["relative_error"]
 
 
-@pytest.mark.parametrize("command", ["simulate", "demo", "doctor"])
+@pytest.mark.parametrize("command", ["simulate", "exact", "demo", "doctor"])
 def test_every_command_has_seed_and_json(command: str) -> None:
     text = dln(command, "--help").stdout
     assert "--seed" in text and "--json" in text

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import Params
-from deeplinear.dynamics import Drift, GradientFlow, loss, product, simulate
+from deeplinear.dynamics import GradientFlow, simulate
 from deeplinear.models import (
     Completion,
     DeepLinear,
@@ -17,6 +17,7 @@ from deeplinear.models import (
     Sensing,
     SquaredDistance,
 )
+from deeplinear.probes import Drift, loss, product
 from systems import scipy_flow
 
 AGREEMENT = 1e-8  # relative to the largest entry; SciPy runs at rtol 1e-12

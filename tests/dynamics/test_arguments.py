@@ -11,22 +11,9 @@ import pytest
 
 from checking import unchecked
 from deeplinear.core import Trajectory
-from deeplinear.dynamics import (
-    Adagrad,
-    Adam,
-    GradientDescent,
-    GradientFlow,
-    RMSProp,
-    as_probes,
-    ensemble,
-    loss,
-    probe,
-    product,
-    resume,
-    simulate,
-    until,
-)
+from deeplinear.dynamics import Adagrad, Adam, GradientDescent, GradientFlow, RMSProp, ensemble, resume, simulate, until
 from deeplinear.models import Completion, DeepLinear, Energy, Problem, SquaredDistance
+from deeplinear.probes import as_probes, loss, probe, product
 from systems import linear_decay
 
 DECAY = linear_decay()

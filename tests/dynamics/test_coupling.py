@@ -10,16 +10,7 @@ from scipy.integrate import solve_ivp
 
 from checking import unchecked
 from deeplinear.core import RESULTS, Params
-from deeplinear.dynamics import (
-    Coupling,
-    EntryGram,
-    coupling,
-    coupling_examples,
-    loss,
-    product_stable_rank,
-    simulate,
-    until,
-)
+from deeplinear.dynamics import Coupling, EntryGram, coupling, coupling_examples, simulate, until
 from deeplinear.models import (
     AlphaM,
     Completion,
@@ -33,6 +24,7 @@ from deeplinear.models import (
     diagonal_mask,
     unique_patterns,
 )
+from deeplinear.probes import loss, product_stable_rank
 
 GRAPH, ZEROS = "observation graph (depth 2)", "zero pattern"
 START, FLOW = "kernel at the start", "kernel along the flow (numerical)"

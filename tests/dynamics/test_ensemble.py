@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS, NumericalError
-from deeplinear.dynamics import (
-    GradientDescent,
-    GradientFlow,
-    StochasticDescent,
-    ensemble,
-    loss,
-    simulate,
-    singular_values,
-    until,
-)
+from deeplinear.dynamics import GradientDescent, GradientFlow, StochasticDescent, ensemble, simulate, until
 from deeplinear.models import Completion, DeepLinear, Problem
+from deeplinear.probes import loss, singular_values
 
 MODEL = DeepLinear((3, 4, 3))
 STRATEGIES = ("threads", "vector")

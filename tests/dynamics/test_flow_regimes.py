@@ -7,8 +7,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from deeplinear.core import RESULTS
-from deeplinear.dynamics import GradientDescent, GradientFlow, loss, product, simulate
+from deeplinear.dynamics import GradientDescent, GradientFlow, simulate
 from deeplinear.models import DeepLinear, Energy, Gaussian, Problem, ScaledIdentity, SquaredDistance
+from deeplinear.probes import loss, product
 
 TARGET = np.array([1.0, 0.5])
 

@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS
-from deeplinear.dynamics import (
-    Adam,
-    GradientDescent,
-    GradientFlow,
-    Plasticity,
-    StochasticDescent,
-    loss,
-    plasticity,
-    product,
-)
+from deeplinear.dynamics import Adam, GradientDescent, GradientFlow, Plasticity, StochasticDescent, plasticity
 from deeplinear.models import AlphaM, DeepLinear, Explicit, Gaussian, ScaledIdentity
+from deeplinear.probes import loss, product
 
 SMALL = DeepLinear((2, 2, 2))
 DIAGONAL = np.eye(2, dtype=bool)

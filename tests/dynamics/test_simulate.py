@@ -12,16 +12,13 @@ from deeplinear.dynamics import (
     GradientFlow,
     Momentum,
     StochasticDescent,
-    gradient_norm,
-    loss,
-    product,
     resume,
     simulate,
-    singular_values,
     steady,
     until,
 )
 from deeplinear.models import Completion, DeepLinear, Problem, SquaredDistance, WarmStart
+from deeplinear.probes import gradient_norm, loss, product, singular_values
 from systems import aligned_modes, completion_example, escape_time, linear_decay, scalar_logistic
 from zoo import ALL_INTEGRATORS
 

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.dynamics import Adam, GradientFlow, ensemble, loss, simulate, until
+from deeplinear.dynamics import Adam, GradientFlow, ensemble, simulate, until
 from deeplinear.models import Completion, DeepLinear, Problem
+from deeplinear.probes import loss
 
 compiled: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(

@@ -9,15 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deeplinear.dynamics import (
-    AbstractUpdate,
-    Adagrad,
-    Adam,
-    GradientDescent,
-    Momentum,
-    RMSProp,
-    StochasticDescent,
-)
+from deeplinear.dynamics import AbstractUpdate, Adagrad, Adam, GradientDescent, Momentum, RMSProp, StochasticDescent
 from deeplinear.models import (
     AbstractSumLoss,
     Completion,

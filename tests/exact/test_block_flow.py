@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from deeplinear.dynamics import GradientFlow, loss, product, simulate, until
+from deeplinear.dynamics import GradientFlow, simulate, until
 from deeplinear.exact import BlockFlow, BlockMatrix, alpha_m_eigenvalues, block_flow, block_flow_from, block_limit
 from deeplinear.models import AlphaM, Completion, DeepLinear, Problem
+from deeplinear.probes import loss, product
 
 AGREEMENT = 1e-9  # relative, with a full flow by DOP853 at rtol 1e-13
 FLOOR = 1e-13  # of residuals of a full flow in double precision: a bound is compared above it only

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.cli._files import read_array, read_layers
-from deeplinear.cli._options import Settings
+from deeplinear.cli._options import FLOWS, Settings
 from deeplinear.cli._shell import UsageError
 from deeplinear.core import (
     AbstractIntegrator,
@@ -31,41 +31,14 @@ from deeplinear.core import (
 )
 from deeplinear.dynamics import (
     AbstractMethod,
-    AbstractProbe,
     Adagrad,
     Adam,
-    Conserved,
-    Drift,
-    FunctionProbe,
     GradientDescent,
     GradientFlow,
-    HeldOutError,
-    KernelDistance,
-    KernelMovement,
-    LayerSingularValues,
-    LeftAlignment,
-    ModeStrengths,
     Momentum,
-    ReconstructionError,
-    RightAlignment,
     RMSProp,
     StochasticDescent,
     Until,
-    gradient_norm,
-    layer_alignment,
-    layer_balancedness,
-    layer_lambda,
-    layer_lambda_operator_residual,
-    layer_lambda_residual,
-    layer_norms,
-    loss,
-    ntk,
-    product,
-    product_effective_rank,
-    product_nuclear_norm,
-    product_numerical_rank,
-    product_stable_rank,
-    singular_values,
     until,
 )
 from deeplinear.models import (
@@ -91,6 +64,36 @@ from deeplinear.models import (
     TaskAligned,
     low_rank_target,
     random_mask,
+    whiten,
+)
+from deeplinear.probes import (
+    AbstractProbe,
+    Conserved,
+    Drift,
+    FunctionProbe,
+    HeldOutError,
+    KernelDistance,
+    KernelMovement,
+    LayerSingularValues,
+    LeftAlignment,
+    ModeStrengths,
+    ReconstructionError,
+    RightAlignment,
+    gradient_norm,
+    layer_alignment,
+    layer_balancedness,
+    layer_lambda,
+    layer_lambda_operator_residual,
+    layer_lambda_residual,
+    layer_norms,
+    loss,
+    ntk,
+    product,
+    product_effective_rank,
+    product_nuclear_norm,
+    product_numerical_rank,
+    product_stable_rank,
+    singular_values,
 )
 
 FIRST_LOG_TIME = 1e-4
@@ -114,6 +117,7 @@ INTEGRATOR: Mapping[str, Callable[[], AbstractIntegrator] | None] = {
 
 METHOD: Mapping[str, Callable[[Settings], AbstractMethod]] = {
     "flow": lambda s: GradientFlow(s["rtol"], s["atol"], _integrator(s["integrator"])),
+    "auto": lambda s: GradientFlow(s["rtol"], s["atol"], _integrator(s["integrator"])),
     "gd": lambda s: GradientDescent(s["lr"] or 0.01),
     "momentum": lambda s: Momentum(s["lr"] or 0.01),
     "adam": lambda s: Adam(s["lr"] or 0.001),
@@ -214,6 +218,7 @@ class Run:
     rules: tuple[Until, ...]
     times: np.ndarray | None
     key: Any
+    exact_first: bool = False
 
 
 def build(settings: Settings) -> Run:
@@ -234,6 +239,9 @@ def _build(settings: Settings) -> Run:
     if isinstance(method, StochasticDescent):
         method.check(problem)
     seeds = settings["seeds"]
+    if settings["method"] == "auto" and (seeds > 1 or settings["until-loss"] is not None):
+        flag = "--seeds" if seeds > 1 else "--until-loss"
+        raise UsageError(f"{flag} cannot be used with --method auto, which follows one run to --horizon; take flow.")
     if seeds > 1 and settings["init"] in DETERMINISTIC and settings["method"] != "sgd":
         raise UsageError(f"--seeds must be 1 with --init {settings['init']}, as all runs would be the same.")
     if settings["init"] == "file" and settings["init-file"] is None:
@@ -248,7 +256,7 @@ def _build(settings: Settings) -> Run:
     times = _times(settings)
     records = seeds * (WINDOW + (0 if times is None else len(times)))
     _check_memory(_numbers(settings) + records * sum(math.prod(shape.shape) for shape in shapes))
-    return Run(problem, starts, method, probes, rules, times, key_run)
+    return Run(problem, starts, method, probes, rules, times, key_run, settings["method"] == "auto")
 
 
 def _numbers(settings: Settings) -> int:
@@ -340,6 +348,8 @@ def _loss(settings: Settings, key: Any) -> tuple[AbstractLoss, Data]:
     if kind == "regression":
         samples = settings["samples"] or 10 * inp
         inputs = jax.random.normal(key_data, (inp, samples))
+        if settings["whiten"]:
+            inputs = whiten(inputs)
         return _regression(settings, inputs, target @ inputs), Data(target, None)
     matrices = jax.random.normal(key_data, (settings["samples"] or out * inp, out, inp))
     return Sensing(matrices, jnp.einsum("kij,ij->k", matrices, target)), Data(target, None)
@@ -356,7 +366,7 @@ def _given(settings: Settings, kind: str) -> AbstractLoss:
     inputs, outputs = (read_array(settings[name], name) for name in ("inputs", "outputs"))
     if kind == "sensing":
         return Sensing(inputs, np.ravel(outputs))
-    return _regression(settings, inputs, outputs)
+    return _regression(settings, whiten(inputs) if settings["whiten"] else inputs, outputs)
 
 
 def _regression(settings: Settings, inputs: Any, outputs: Any) -> AbstractLoss:
@@ -397,7 +407,7 @@ def _times(settings: Settings) -> np.ndarray | None:
             if name in settings.given:
                 raise UsageError(f"--{name} divides the time up to --horizon, which must be given too.")
         return None
-    whole = settings["method"] != "flow"
+    whole = settings["method"] not in FLOWS
     if whole and not horizon.is_integer():
         raise UsageError(f"--horizon counts steps and must be a whole number, but is {horizon:g}.")
     if settings["spacing"] == "linear":

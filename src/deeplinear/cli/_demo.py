@@ -12,15 +12,18 @@ EXPERIMENTS = (
     "completion/fig1",
     "completion/fig2",
     "completion/phases",
-    "completion/fig3",
     "completion/fig31",
+    "exact/fig2",
+    "exact/fig5",
+    "exact/fig10",
 )
 """Experiments of the tour, in their quick size."""
 
 CHECKS = (
     "completion/theorem-3.3",
     "completion/theorem-4.2",
-    "completion/erratum-determinant",
+    "exact/theorem-4.3",
+    "exact/erratum-weight-noise",
 )
 """Checks of the tour."""
 

@@ -62,8 +62,9 @@ def self_check(seed: int) -> dict[str, Any]:
     import jax.numpy as jnp
     import numpy as np
 
-    from deeplinear.dynamics import GradientFlow, product, simulate
+    from deeplinear.dynamics import GradientFlow, simulate
     from deeplinear.models import DeepLinear, Problem, SquaredDistance
+    from deeplinear.probes import product
 
     draw = np.random.default_rng(seed)
     a, start, times = draw.uniform(2, 4), 10 ** draw.uniform(-4, -2), np.array([0.0, 0.5, 1.0, 1.5, 2.0, 4.0])

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from deeplinear._about import __version__
 from deeplinear.cli._interrupt import INTERRUPTED
-from deeplinear.cli._options import SIMULATE, as_flags
+from deeplinear.cli._options import EXACT, SIMULATE, as_flags
 from deeplinear.cli._shell import Code, UsageError, say
 
 
@@ -103,6 +103,20 @@ def _simulate(flags: dict[str, Any], config: str | None, as_json: bool) -> None:
     from deeplinear.cli._simulate import simulate_command
 
     raise typer.Exit(simulate_command(flags, config, as_json))
+
+
+@app.command("exact")
+@as_flags(EXACT)
+def _exact(flags: dict[str, Any], config: str | None, as_json: bool) -> None:
+    """Give the learning curve of gradient flow in closed form, without training.
+
+    Which closed form applies is found out by measuring hypotheses: one layer; layers of any depth aligned with the
+    task; two λ-balanced layers under white inputs. Where none applies the reasons are given, and the exit code is 2.
+    Settings as for dln simulate, without those of training.
+    """
+    from deeplinear.cli._exact import exact_command
+
+    raise typer.Exit(exact_command(flags, config, as_json))
 
 
 @app.command("doctor")

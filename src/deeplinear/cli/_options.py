@@ -140,7 +140,8 @@ INITS = (
     "task-aligned",
     "file",
 )
-METHODS = ("flow", "gd", "momentum", "adam", "rmsprop", "adagrad", "sgd")
+METHODS = ("flow", "auto", "gd", "momentum", "adam", "rmsprop", "adagrad", "sgd")
+FLOWS = ("flow", "auto")
 INTEGRATORS = ("auto", "tsit5", "dopri8", "kvaerno5", "stabilised", "exponential")
 SPACINGS = ("linear", "log")
 
@@ -217,6 +218,14 @@ SIMULATE = (
         "file of outputs, (out, samples), or of measured values",
         ("loss", ("regression", "sensing")),
     ),
+    Option(
+        "whiten",
+        switch(),
+        False,
+        "Problem",
+        "whiten the inputs, so that their covariance is the identity",
+        ("loss", ("regression",)),
+    ),
     Option("l2", number(at_least=0), 0.0, "Problem", "weight of the penalty on all layers"),
     Option("init", choice(*INITS), "gaussian", "Start", "how the layers are drawn"),
     Option(
@@ -251,19 +260,23 @@ SIMULATE = (
         "layers of --init file: an .npz of W1, W2, …, or the .nc of a finished run",
         ("init", ("file",)),
     ),
-    Option("method", choice(*METHODS), "flow", "Method", "gradient flow or a discrete optimiser"),
     Option(
-        "rtol", number(above=0, at_most=0.1), 1e-8, "Method", "relative tolerance of the flow", ("method", ("flow",))
+        "method",
+        choice(*METHODS),
+        "flow",
+        "Method",
+        "gradient flow, a closed form of it where one applies (auto), or a discrete optimiser",
     ),
-    Option("atol", number(at_least=0), 0.0, "Method", "absolute tolerance of the flow", ("method", ("flow",))),
-    Option("integrator", choice(*INTEGRATORS), "auto", "Method", "how the flow is integrated", ("method", ("flow",))),
+    Option("rtol", number(above=0, at_most=0.1), 1e-8, "Method", "relative tolerance of the flow", ("method", FLOWS)),
+    Option("atol", number(at_least=0), 0.0, "Method", "absolute tolerance of the flow", ("method", FLOWS)),
+    Option("integrator", choice(*INTEGRATORS), "auto", "Method", "how the flow is integrated", ("method", FLOWS)),
     Option(
         "lr",
         number(above=0),
         None,
         "Method",
         "learning rate; by default 0.01, and 0.001 for adam",
-        ("method", _but(METHODS, "flow")),
+        ("method", _but(METHODS, *FLOWS)),
     ),
     Option("batch", count(), 1, "Method", "terms of the loss per step of sgd", ("method", ("sgd",))),
     Option("horizon", number(above=0), None, "Run", "time, or number of steps, at which the run ends"),
@@ -291,6 +304,11 @@ SIMULATE = (
     Option("no-plot", switch(), False, "Output", "make no picture"),
 )
 """All settings of `dln simulate`."""
+
+_TRAINING = ("method", "lr", "batch", "rtol", "atol", "integrator", "until-loss", "max-steps", "wall-limit", "seeds")
+
+EXACT = tuple(option for option in SIMULATE if option.name not in _TRAINING)
+"""All settings of `dln exact`: those of a simulation that do not say how to train."""
 
 
 # --- From the table to flags ------------------------------------------------------------------------------------------
@@ -427,3 +445,9 @@ def resolve(table: tuple[Option, ...], flags: Mapping[str, Any], config: str | N
                 "leave it out."
             )
     return Settings(values, frozenset(spoken), idle)
+
+
+def completed(settings: Settings, table: tuple[Option, ...], **values: Any) -> Settings:
+    """Settings with those of a larger table added: given values, defaults for the rest."""
+    defaults = {option.name: option.default for option in table}
+    return Settings({**defaults, **settings.by_name, **values}, settings.given, settings.idle)

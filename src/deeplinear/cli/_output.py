@@ -7,7 +7,8 @@ from deeplinear.cli._build import Run
 from deeplinear.cli._interrupt import interrupts_raise
 from deeplinear.cli._shell import Code, UsageError, output_kept_pure, say
 from deeplinear.core import RESULTS, Trajectory
-from deeplinear.dynamics import ensemble, simulate
+from deeplinear.dynamics import GradientFlow, ensemble, simulate
+from deeplinear.following import follow
 from deeplinear.plots import plot_trajectory, save_figure
 from deeplinear.report import progress_bar
 
@@ -43,6 +44,8 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
                 key=run.key,
                 progress=progress,
             )
+        if run.exact_first and isinstance(run.method, GradientFlow):
+            return follow(run.problem, run.starts[0], run.times, probes=run.probes, flow=run.method, progress=progress)
         return simulate(
             run.problem,
             run.starts[0],

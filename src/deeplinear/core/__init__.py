@@ -14,6 +14,7 @@ from deeplinear.core._errors import (
     near_name as near_name,
 )
 from deeplinear.core._exponential import Exponential as Exponential, phi as phi
+from deeplinear.core._layers import checked_layer as checked_layer, checked_params as checked_params
 from deeplinear.core._linalg import (
     add_scaled as add_scaled,
     flatten as flatten,
@@ -24,7 +25,7 @@ from deeplinear.core._linalg import (
     svd as svd,
     unflatten as unflatten,
 )
-from deeplinear.core._machine import SHARE as SHARE, processors as processors
+from deeplinear.core._machine import SHARE as SHARE, one_at_a_time as one_at_a_time, processors as processors
 from deeplinear.core._ode import (
     AbstractField as AbstractField,
     AbstractIntegrator as AbstractIntegrator,

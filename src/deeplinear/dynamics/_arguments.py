@@ -1,6 +1,5 @@
 """Arguments of `simulate`, `ensemble` and `resume`, looked at before anything is compiled."""
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,13 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt32
 
-from deeplinear.core import Stack, Trajectory, check_count, check_finite, check_number, check_shape, describe
+from deeplinear.core import (
+    Stack,
+    Trajectory,
+    check_count,
+    check_finite,
+    check_number,
+    check_shape,
+    checked_layer,
+    checked_params,
+    describe,
+)
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate
 from deeplinear.dynamics._driver import Progress, stack_members
 from deeplinear.dynamics._flow import FLOOR, GradientFlow
-from deeplinear.dynamics._probes import AbstractProbe, as_probes, dimension_names
 from deeplinear.dynamics._stopping import Until
-from deeplinear.models import Problem
+from deeplinear.models import Problem, checked_problem
 
 
 class Settings(NamedTuple):
@@ -43,15 +51,6 @@ class Schedule(NamedTuple):
 # --- Problem, method, parameters --------------------------------------------------------------------------------------
 
 
-def checked_problem(where: str, name: str, problem: Any) -> Problem:
-    """A problem, or a refusal."""
-    if not isinstance(problem, Problem):
-        raise TypeError(
-            f"{where}: {name} must be a Problem, but is {type(problem).__name__}; make one with Problem(model, loss)."
-        )
-    return problem
-
-
 def checked_method(where: str, name: str, method: Any) -> AbstractMethod:
     """A method that can be run in the present precision, or a refusal."""
     if not isinstance(method, GradientFlow | AbstractUpdate):
@@ -65,34 +64,6 @@ def checked_method(where: str, name: str, method: Any) -> AbstractMethod:
                 "jax.config.update('jax_enable_x64', True) at the start of the program, or take a larger rtol."
             )
     return method
-
-
-def checked_layer(where: str, name: str, value: Any) -> np.ndarray | Array:
-    """An array of real numbers, as it is if it is one."""
-    array = value
-    if not isinstance(value, jax.Array | np.ndarray):
-        try:
-            array = np.asarray(value)
-        except ValueError:
-            raise TypeError(f"{where}: {name} must be a matrix, but its rows are of different lengths.") from None
-    kind = np.dtype(array.dtype).kind
-    if kind == "c":
-        raise TypeError(f"{where}: {name} must be real, but is complex.")
-    if not jnp.issubdtype(array.dtype, jnp.number) and kind != "b":
-        raise TypeError(f"{where}: {name} must be a matrix of numbers, but is {value!r}.")
-    return array
-
-
-def checked_params(where: str, name: str, params: Any) -> tuple[np.ndarray | Array, ...]:
-    """Layers as matrices, from anything that holds matrices one after another."""
-    if isinstance(params, str | dict) or not isinstance(params, Iterable):
-        raise TypeError(f"{where}: {name} must be a tuple of matrices, first-acting first, but is {params!r}.")
-    layers = tuple(checked_layer(where, f"{name}[{i}]", layer) for i, layer in enumerate(params))
-    if not layers:
-        raise ValueError(f"{where}: {name} must hold at least one layer, but is empty.")
-    for position, layer in enumerate(layers):
-        check_shape(where, f"{name}[{position}]", layer, (None, None))
-    return layers
 
 
 def stacked_params(params: Iterable[Any]) -> tuple[tuple[Any, ...], int | None]:
@@ -223,52 +194,6 @@ def checked_rules(where: str, until: Any) -> tuple[Until, ...]:
         if not isinstance(rule, Until):
             raise TypeError(f"{where}: until must hold rules made by until(...) or steady(...), but holds {rule!r}.")
     return tuple(rules)
-
-
-def checked_probes(
-    where: str, probes: Any, problem: Problem, batched: bool, params: Stack
-) -> tuple[AbstractProbe, ...]:
-    """Probes that give arrays of real numbers with the dimensions they name; seen without computing anything."""
-    found = as_probes(probes)
-    shapes = jax.tree.map(lambda leaf: _like(leaf, True), params)
-    model = jax.tree.map(lambda leaf: _like(leaf, batched), problem)
-    leaves, structure = jax.tree.flatten((jax.tree.map(lambda leaf: _like(leaf, False), found), model, shapes))
-    lengths: dict[str, tuple[int, str]] = {}
-    for item, output in zip(found, _outputs(structure, tuple(leaves)), strict=True):
-        if not isinstance(output, jax.ShapeDtypeStruct):
-            kind = type(output).__name__
-            raise TypeError(f"{where}: probe '{item.name}' must give one array, but gives {kind}.")
-        if jnp.issubdtype(output.dtype, jnp.complexfloating):
-            raise TypeError(
-                f"{where}: probe '{item.name}' must give real numbers, but gives complex ones; record the real and the "
-                "imaginary part by probes of their own."
-            )
-        for label, length in zip(dimension_names(item, len(output.shape)), output.shape, strict=True):
-            known, other = lengths.setdefault(label, (length, item.name))
-            if known != length:
-                raise ValueError(
-                    f"{where}: dimension '{label}' must have one length, but has {known} in probe '{other}' and "
-                    f"{length} in probe '{item.name}'; give one of them other dims."
-                )
-    return found
-
-
-def _like(leaf: Any, batched: bool) -> Any:
-    """Shape and type of an array, without its member axis; other leaves as they are."""
-    if not isinstance(leaf, jax.Array | np.ndarray):
-        return leaf
-    return jax.ShapeDtypeStruct(leaf.shape[1:] if batched else leaf.shape, leaf.dtype)
-
-
-@functools.lru_cache(maxsize=512)
-def _outputs(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What probes give, as shapes and types."""
-    probes, problem, params = jax.tree.unflatten(structure, leaves)
-
-    def values(probes: Any, problem: Any, params: Any) -> tuple[Any, ...]:
-        return tuple(probe(jnp.zeros(()), params, problem) for probe in probes)
-
-    return eqx.filter_eval_shape(values, probes, problem, params)
 
 
 # --- Continuing -------------------------------------------------------------------------------------------------------

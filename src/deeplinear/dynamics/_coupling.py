@@ -14,10 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from deeplinear.core import Params, check_finite, check_number, check_shape, flatten, is_concrete, norm, unflatten
-from deeplinear.dynamics._arguments import checked_params, checked_problem
+from deeplinear.core import (
+    Params,
+    check_finite,
+    check_number,
+    check_shape,
+    checked_params,
+    flatten,
+    is_concrete,
+    norm,
+    unflatten,
+)
 from deeplinear.dynamics._flow import GradientFlow
-from deeplinear.dynamics._probes import AbstractProbe, Time, loss, network_of, probe
 from deeplinear.dynamics._simulate import simulate
 from deeplinear.dynamics._stopping import until
 from deeplinear.models import (
@@ -26,12 +34,14 @@ from deeplinear.models import (
     Observations,
     Problem,
     block_mask,
+    checked_problem,
     connected_mask,
     disconnected_mask,
     entry_connectivity,
     entry_gram,
     observed_entries,
 )
+from deeplinear.probes import AbstractProbe, Time, loss, network_of, probe
 
 FALL = 1e-6
 """The flow is watched until the loss has fallen by this factor."""

@@ -26,12 +26,12 @@ from jaxtyping import Array
 
 import deeplinear.dynamics._descent as _descent
 import deeplinear.dynamics._flow as _flow
-from deeplinear.core import RESULTS, Implicit, Trajectory, describe, processors, unflatten
+from deeplinear.core import RESULTS, Implicit, Trajectory, describe, one_at_a_time, processors, unflatten
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Plan, Snapshots
 from deeplinear.dynamics._flow import GradientFlow, Switching
-from deeplinear.dynamics._probes import AbstractProbe, dimension_names
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem
+from deeplinear.probes import AbstractProbe, dimension_names
 
 WINDOW_BYTES = 32_000_000
 """Memory for the snapshots of one chunk."""
@@ -131,6 +131,7 @@ def _advance(
     return _over_members(one, (*batched, True, True), vector, problem, method, plan, state)
 
 
+@one_at_a_time
 @eqx.filter_jit
 def _observe(
     probes: tuple[AbstractProbe, ...], problem: Problem, shots: Snapshots, batched: bool, vector: bool

@@ -32,11 +32,11 @@ from deeplinear.dynamics._checkpoints import content_hash, load_checkpoint, save
 from deeplinear.dynamics._driver import Progress
 from deeplinear.dynamics._flow import GradientFlow
 from deeplinear.dynamics._plasticity_result import PHASES, Plasticity, reached
-from deeplinear.dynamics._probes import AbstractProbe, as_probes, loss
 from deeplinear.dynamics._simulate import ensemble, simulate
 from deeplinear.dynamics._stopping import Until, until
 from deeplinear.dynamics._updates import Adagrad, Adam, GradientDescent, Momentum, RMSProp
 from deeplinear.models import AbstractInit, AbstractModel, Completion, Problem
+from deeplinear.probes import AbstractProbe, as_probes, loss
 
 DETERMINISTIC = (GradientFlow, GradientDescent, Momentum, Adam, RMSProp, Adagrad)
 """Methods that draw nothing. Members of others run one by one, so that each has its own key whoever runs beside it."""

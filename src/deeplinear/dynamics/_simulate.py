@@ -10,16 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, UInt32
 
-from deeplinear.core import Stack, Trajectory, flatten, near_name
+from deeplinear.core import Stack, Trajectory, checked_params, flatten, near_name
 from deeplinear.dynamics._arguments import (
     Settings,
     check_continuation,
     check_values,
     checked_members,
     checked_method,
-    checked_params,
-    checked_probes,
-    checked_problem,
     checked_rules,
     checked_schedule,
     key_data,
@@ -29,9 +26,9 @@ from deeplinear.dynamics._arguments import (
 from deeplinear.dynamics._base import AbstractMethod
 from deeplinear.dynamics._driver import Driver, Progress
 from deeplinear.dynamics._flow import GradientFlow
-from deeplinear.dynamics._probes import loss
 from deeplinear.dynamics._stopping import Until
-from deeplinear.models import Problem
+from deeplinear.models import Problem, checked_problem
+from deeplinear.probes import checked_probes, loss
 
 
 def simulate(

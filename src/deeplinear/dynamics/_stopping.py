@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from deeplinear.core import Params, check_number
-from deeplinear.dynamics._probes import AbstractProbe, as_probe, gradient_norm
 from deeplinear.models import Problem
+from deeplinear.probes import AbstractProbe, as_probe, gradient_norm
 
 
 class Until(eqx.Module):

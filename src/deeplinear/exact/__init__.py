@@ -1,5 +1,25 @@
 """Closed forms: what training does, known without training."""
 
+from deeplinear.exact._adapters import (
+    AdapterLambda as AdapterLambda,
+    adapter_lambda as adapter_lambda,
+    adapter_layers as adapter_layers,
+)
+from deeplinear.exact._aligned import AlignedSolution as AlignedSolution
+from deeplinear.exact._balance_statistics import (
+    BalanceMoments as BalanceMoments,
+    BalanceSpread as BalanceSpread,
+    LambdaLimits as LambdaLimits,
+    balance_moments as balance_moments,
+    balance_spread as balance_spread,
+    expected_lambda as expected_lambda,
+    lambda_limits as lambda_limits,
+    lambda_range as lambda_range,
+    lambda_sign_boundary as lambda_sign_boundary,
+    lambda_variance as lambda_variance,
+    layer_variances as layer_variances,
+)
+from deeplinear.exact._base import AbstractSolution as AbstractSolution
 from deeplinear.exact._block_algebra import BlockMatrix as BlockMatrix, alpha_m_eigenvalues as alpha_m_eigenvalues
 from deeplinear.exact._block_flow import (
     BlockFlow as BlockFlow,
@@ -17,10 +37,36 @@ from deeplinear.exact._block_limit import (
     block_small_scale as block_small_scale,
 )
 from deeplinear.exact._column import ColumnAlignment as ColumnAlignment, column_alignment as column_alignment
+from deeplinear.exact._continual import Continual as Continual, continual as continual, forgetting as forgetting
+from deeplinear.exact._convergence import (
+    Diagnosis as Diagnosis,
+    Regime as Regime,
+    diagnose as diagnose,
+    late_rate as late_rate,
+    regime as regime,
+)
 from deeplinear.exact._disconnected import (
     DisconnectedSolution as DisconnectedSolution,
     disconnected as disconnected,
     disconnected_hyperbolic as disconnected_hyperbolic,
+)
+from deeplinear.exact._fine_tuning import (
+    added_feature as added_feature,
+    fine_tune_losses as fine_tune_losses,
+    rebalance as rebalance,
+)
+from deeplinear.exact._function_space import function_space_field as function_space_field
+from deeplinear.exact._kernel import (
+    kernel_change as kernel_change,
+    kernel_distance as kernel_distance,
+    kernel_distance_full as kernel_distance_full,
+    tangent_kernel as tangent_kernel,
+)
+from deeplinear.exact._layer_modes import (
+    balanced_mode as balanced_mode,
+    balanced_mode_time as balanced_mode_time,
+    layer_mode as layer_mode,
+    layer_mode_time as layer_mode_time,
 )
 from deeplinear.exact._lazy import (
     LazyCertificate as LazyCertificate,
@@ -28,7 +74,62 @@ from deeplinear.exact._lazy import (
     toeplitz_example as toeplitz_example,
     toeplitz_ratio as toeplitz_ratio,
 )
+from deeplinear.exact._modes import (
+    learning_time as learning_time,
+    mode_progress as mode_progress,
+    mode_progress_lazy as mode_progress_lazy,
+    mode_progress_printed as mode_progress_printed,
+    mode_progress_rich as mode_progress_rich,
+    mode_strength as mode_strength,
+    reversal_mode as reversal_mode,
+)
+from deeplinear.exact._noise import (
+    input_noise_loss as input_noise_loss,
+    noise_optimal_lambda as noise_optimal_lambda,
+    noisy_loss as noisy_loss,
+    weight_noise_loss as weight_noise_loss,
+)
+from deeplinear.exact._phase_map import PhaseMap as PhaseMap, phase_map as phase_map
+from deeplinear.exact._printed_forms import (
+    Overlaps as Overlaps,
+    PrecisionWarning as PrecisionWarning,
+    block_form as block_form,
+    decaying_form as decaying_form,
+    generic_form as generic_form,
+    overlaps as overlaps,
+)
+from deeplinear.exact._representations import (
+    LargeLambda as LargeLambda,
+    aligned_to as aligned_to,
+    large_lambda_limit as large_lambda_limit,
+    limit as limit,
+    recover as recover,
+    recovered_correlations as recovered_correlations,
+    similarity_in as similarity_in,
+    similarity_out as similarity_out,
+)
+from deeplinear.exact._reversal import reversal_task as reversal_task, reversal_time as reversal_time
+from deeplinear.exact._riccati import (
+    Correlations as Correlations,
+    Eigensystem as Eigensystem,
+    correlations_of as correlations_of,
+    eigensystem as eigensystem,
+    flow_matrix as flow_matrix,
+    propagate as propagate,
+    riccati_field as riccati_field,
+    stacked as stacked,
+    steps_needed as steps_needed,
+    unstacked as unstacked,
+)
+from deeplinear.exact._shallow import ShallowSolution as ShallowSolution
 from deeplinear.exact._singular_values import singular_value_speed as singular_value_speed
+from deeplinear.exact._solve import NoClosedFormError as NoClosedFormError, solve as solve
+from deeplinear.exact._transfer import (
+    generalisation_loss as generalisation_loss,
+    new_feature_response as new_feature_response,
+    transfer_kernel as transfer_kernel,
+    transfer_target as transfer_target,
+)
 from deeplinear.exact._warm_start import (
     WarmStartBounds as WarmStartBounds,
     warm_start_bounds as warm_start_bounds,
@@ -36,3 +137,4 @@ from deeplinear.exact._warm_start import (
     warm_start_layers as warm_start_layers,
     warm_start_violations as warm_start_violations,
 )
+from deeplinear.exact._whitened import WhitenedSolution as WhitenedSolution

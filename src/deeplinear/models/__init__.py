@@ -68,4 +68,4 @@ from deeplinear.models._patterns import (
     observed_entries as observed_entries,
     unique_patterns as unique_patterns,
 )
-from deeplinear.models._problem import Problem as Problem
+from deeplinear.models._problem import Problem as Problem, checked_problem as checked_problem

@@ -1,6 +1,7 @@
 """A problem: the loss of a network as a function of its layers."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -94,3 +95,12 @@ class Problem(eqx.Module):
     def check(self, params: Params, where: str) -> None:
         """Refuse parameters that do not fit the model."""
         self.model.check(params, where)
+
+
+def checked_problem(where: str, name: str, problem: Any) -> Problem:
+    """A problem, or a refusal."""
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"{where}: {name} must be a Problem, but is {type(problem).__name__}; make one with Problem(model, loss)."
+        )
+    return problem

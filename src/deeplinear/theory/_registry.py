@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from deeplinear.core import near_name
 from deeplinear.theory._check import Check
 from deeplinear.theory.completion import CHECKS as COMPLETION
+from deeplinear.theory.exact import CHECKS as EXACT
 
-_ALL: dict[str, Check] = {check.id: check for check in COMPLETION}
+_ALL: dict[str, Check] = {check.id: check for check in (*COMPLETION, *EXACT)}
 
 
 def checks(paper: str | None = None) -> tuple[Check, ...]:

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import check_count, check_number, random_orthogonal
-from deeplinear.dynamics import Drift, GradientFlow, loss, simulate, singular_values, until
+from deeplinear.dynamics import GradientFlow, simulate, until
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.models import DeepLinear, MatchedGaussian, Problem, SquaredDistance
 from deeplinear.plots import COLOURS, PANEL
+from deeplinear.probes import Drift, loss, singular_values
 
 if TYPE_CHECKING:
     import xarray

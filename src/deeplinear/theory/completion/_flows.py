@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import Params, flatten
-from deeplinear.dynamics import GradientFlow, ensemble, loss, probe, until
+from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.models import AbstractModel, Completion, EntryCompletion, Problem, observed_entries
+from deeplinear.probes import loss, probe
 
 RTOL = 1e-12
 """Tolerance of the flows: far below those of the statements."""

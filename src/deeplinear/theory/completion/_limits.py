@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeplinear.dynamics import GradientDescent, ensemble, loss, until
+from deeplinear.dynamics import GradientDescent, ensemble, until
 from deeplinear.exact import (
     BlockLimit,
     BlockMatrix,
@@ -18,6 +18,7 @@ from deeplinear.exact import (
     block_small_scale,
 )
 from deeplinear.models import block_mask
+from deeplinear.probes import loss
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.completion._blocks import (
     ABOVE_ONE,

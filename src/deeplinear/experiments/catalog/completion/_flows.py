@@ -19,10 +19,11 @@ from deeplinear.core import (
     spectrum_effective_rank,
     spectrum_stable_rank,
 )
-from deeplinear.dynamics import GradientFlow, ensemble, loss, until
+from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.experiments._base import Context
 from deeplinear.models import Completion, DeepLinear, Problem
 from deeplinear.plots import COLOURS, PANEL
+from deeplinear.probes import loss
 
 if TYPE_CHECKING:
     import xarray

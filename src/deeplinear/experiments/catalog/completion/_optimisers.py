@@ -8,17 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import RESULTS, check_count, check_number, near_name, spectrum
-from deeplinear.dynamics import (
-    Adagrad,
-    Adam,
-    GradientDescent,
-    Momentum,
-    RMSProp,
-    StochasticDescent,
-    ensemble,
-    loss,
-    until,
-)
+from deeplinear.dynamics import Adagrad, Adam, GradientDescent, Momentum, RMSProp, StochasticDescent, ensemble, until
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.experiments.catalog.completion._flows import (
     END,
@@ -31,6 +21,7 @@ from deeplinear.experiments.catalog.completion._flows import (
     products,
 )
 from deeplinear.models import Completion, DeepLinear, Problem
+from deeplinear.probes import loss
 
 if TYPE_CHECKING:
     import xarray

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import check_count, check_number, effective_rank, stable_rank
-from deeplinear.dynamics import GradientFlow, ensemble, loss, plasticity, until
+from deeplinear.dynamics import GradientFlow, ensemble, plasticity, until
 from deeplinear.exact import disconnected, warm_start_bounds
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.experiments.catalog.completion._flows import (
@@ -24,6 +24,7 @@ from deeplinear.experiments.catalog.completion._flows import (
 )
 from deeplinear.models import Completion, DeepLinear, MatchedGaussian, Problem, low_rank_target
 from deeplinear.plots import PANEL
+from deeplinear.probes import loss
 
 if TYPE_CHECKING:
     import xarray

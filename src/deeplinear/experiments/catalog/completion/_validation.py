@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import Trajectory, check_count, check_number, spectrum
-from deeplinear.dynamics import AbstractMethod, GradientDescent, GradientFlow, ensemble, loss, until
+from deeplinear.dynamics import AbstractMethod, GradientDescent, GradientFlow, ensemble, until
 from deeplinear.exact import block_limit
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.experiments.catalog.completion._flows import (
@@ -21,6 +21,7 @@ from deeplinear.experiments.catalog.completion._flows import (
 from deeplinear.experiments.catalog.completion._formula import NEARLY_INFINITE, decades, ratio_text
 from deeplinear.models import DeepLinear
 from deeplinear.plots import COLOURS, PANEL
+from deeplinear.probes import loss
 
 if TYPE_CHECKING:
     import xarray

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete
-from deeplinear.dynamics._probes import AbstractProbe, Time, check_nonzero, network_of
 from deeplinear.models import Problem
+from deeplinear.probes._base import AbstractProbe, Time, check_nonzero, network_of
 
 
 def _grams(layers: Params, reference: Params) -> tuple[list[Matrix], list[Matrix], list[Matrix]]:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from deeplinear.dynamics import (
+from deeplinear.models import AbstractModel, Completion, DeepLinear, Problem, SquaredDistance
+from deeplinear.probes import (
     AbstractProbe,
     Conserved,
     Drift,
@@ -33,7 +34,6 @@ from deeplinear.dynamics import (
     product_stable_rank,
     singular_values,
 )
-from deeplinear.models import AbstractModel, Completion, DeepLinear, Problem, SquaredDistance
 from zoo import ALL_PROBES, INP, OUT, all_probes
 
 ROUNDING = 1e-12  # some hundreds of operations on numbers of order one

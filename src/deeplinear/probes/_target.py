@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete, svd
-from deeplinear.dynamics._probes import AbstractProbe, Time, check_nonzero
 from deeplinear.models import Problem
+from deeplinear.probes._base import AbstractProbe, Time, check_nonzero
 
 
 def _target(where: str, value: object) -> Matrix:

@@ -1,0 +1,269 @@
+r"""Sequences of tasks: the propagator chained from one target to the next, and what is forgotten on the way.
+
+The imbalance $\lambda$ is conserved by the flow of every task, so that the state at the end of one task is a balanced
+start for the next: $Q_j = \mathrm{propagate}(Q_{j-1}; \Sigma_j, \lambda, T_j)$.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from deeplinear.core import (
+    HypothesisError,
+    Params,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    is_concrete,
+    one_at_a_time,
+)
+from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagate, stacked
+from deeplinear.models import conserved
+
+BALANCE_TOLERANCE = 1e-8
+r"""Largest $\|W_2^\top W_2 - W_1 W_1^\top - \lambda I\|_F$, relative to $\max(1, \|W_1\|^2 + \|W_2\|^2)$, of balanced
+layers."""
+
+
+class Continual(eqx.Module):
+    r"""Exact solution of a network trained on one task after the other; made by `continual`.
+
+    Time runs on from task to task. What is returned is free of the hidden basis; the factors have one that is
+    arbitrary after the start.
+
+    Attributes:
+        targets: $\Sigma_1, \dots, \Sigma_K$, one (out, in) matrix per task.
+        durations: $T_1, \dots, T_K$.
+        lam: $\lambda$, the same for all tasks.
+        residual: By how much the start misses $\lambda$-balance, as a Frobenius norm.
+        factors: $Q$ at the start and at the end of every task.
+    """
+
+    targets: Float[Array, "tasks out inp"]
+    durations: Float[Array, " tasks"]
+    lam: Float[Array, ""]
+    residual: Float[Array, ""]
+    factors: Float[Array, "states size hidden"]
+
+    @property
+    def boundaries(self) -> Float[Array, " states"]:
+        """Times at which tasks begin and end: 0, the end of the first task, and so on."""
+        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(self.durations)])
+
+    @property
+    def products(self) -> Float[Array, "states out inp"]:
+        """The network function at the start and at the end of every task."""
+        return correlations_of(self.factors, self.targets.shape[-1]).product
+
+    @property
+    def forgetting_matrix(self) -> Float[Array, "tasks tasks"]:
+        r"""Entry $(i, j)$, $j \ge i$: rise of the loss of task $i$ from the end of task $i$ to the end of task $j$.
+
+        Below the diagonal, where task $i$ has not been trained yet, it is 0.
+        """
+        ends = self.products[1:]
+        rises = jax.vmap(lambda own, target: jax.vmap(lambda later: forgetting(own, later, target))(ends))
+        return jnp.triu(rises(ends, self.targets))
+
+    def task(self, times: Any) -> Int[Array, "*times"]:
+        """Position of the task that is trained at each time; at a boundary the one that begins."""
+        return jnp.searchsorted(self.boundaries[1:-1], jnp.asarray(times, dtype=float), side="right").astype(int)
+
+    def factor(self, times: Any) -> Float[Array, "*times size hidden"]:
+        r"""$Q$ at each time, up to a rotation of the hidden basis.
+
+        Args:
+            times: From 0 to the end of the last task, in any order and shape.
+        """
+        given = jnp.asarray(times, dtype=float)
+        end = self.boundaries[-1]
+        # Sums of durations differ by rounding from the times a caller adds up.
+        over = jnp.any(given > end * (1 + 1e-12)) | ~jnp.all(given >= 0)
+        message = "Continual: times must lie between 0 and the end of the last task"
+        if is_concrete(over) and bool(over):
+            raise ValueError(
+                f"{message}, {float(end):g}, but run from {float(given.min()):g} to {float(given.max()):g}."
+            )
+        if not is_concrete(over):
+            given = eqx.error_if(given, over, f"{message}.")
+        flat = given.ravel()
+        return _factors(self, flat).reshape(*given.shape, *self.factors.shape[1:])
+
+    def correlations(self, times: Any) -> Correlations:
+        r"""Blocks of $QQ^\top$ at each time, among them the network function.
+
+        Args:
+            times: From 0 to the end of the last task, in any order and shape.
+        """
+        return correlations_of(self.factor(times), self.targets.shape[-1])
+
+    def losses(self, times: Any) -> Float[Array, "tasks *times"]:
+        r"""Reduced loss $\tfrac12\|W_2 W_1 - \Sigma_i\|_F^2$ of every task at every time, trained at that time or not.
+
+        The full loss of samples is larger by the constant that no linear map can fit.
+
+        Args:
+            times: From 0 to the end of the last task, in any order and shape.
+        """
+        product = self.correlations(times).product
+        return jax.vmap(lambda target: 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1)))(self.targets)
+
+
+@one_at_a_time
+@eqx.filter_jit
+def _factors(solution: Continual, times: Float[Array, " times"]) -> Float[Array, "times size hidden"]:
+    systems = jax.vmap(lambda target: eigensystem(target, solution.lam))(solution.targets)
+    begun = solution.boundaries[:-1]
+
+    def one(t: Float[Array, ""], k: Int[Array, ""]) -> Float[Array, "size hidden"]:
+        system = jax.tree.map(lambda leaf: leaf[k], systems)
+        return propagate(solution.factors[k], system, jnp.maximum(t - begun[k], 0.0))
+
+    return jax.vmap(one)(times, solution.task(times))
+
+
+def continual(
+    params: Params,
+    targets: Sequence[Any] | Float[Array | np.ndarray, "tasks out inp"],
+    durations: Any,
+    *,
+    lam: ArrayLike | None = None,
+    tolerance: float = BALANCE_TOLERANCE,
+) -> Continual:
+    r"""Exact dynamics of two layers trained by gradient flow on a sequence of tasks with whitened inputs.
+
+    With $Q = [W_1^\top; W_2]$, $Q_j$ is the propagator of task $j$ applied to $Q_{j-1}$ for the time $T_j$; $\lambda$
+    is conserved throughout. Every hidden width is allowed, larger than both other widths included.
+
+    Args:
+        params: The two layers at the start, $\lambda$-balanced.
+        targets: Input-output covariances $\Sigma_j$, one (out, in) matrix per task.
+        durations: $T_j$, at least 0: one per task, or one number for all.
+        lam: $\lambda$; by default read off the layers.
+        tolerance: Largest residual of the balance, relative to $\max(1, \|W_1\|^2 + \|W_2\|^2)$. A larger one admits
+            starts that are balanced approximately: what is returned is then as wrong as `residual` says.
+
+    Returns:
+        The solution, a function of time.
+
+    Raises:
+        HypothesisError: If the layers are not $\lambda$-balanced, with the residual.
+
+    Example:
+        >>> one = jnp.ones((1, 1))
+        >>> solution = continual((0.1 * one, 0.1 * one), [2 * one, one], 20.0)
+        >>> solution.losses([20.0, 40.0]).round(9)
+        Array([[0. , 0.5],
+               [0.5, 0. ]], dtype=float64)
+    """
+    where = "continual"
+    check_x64(where)
+    factor = stacked(params)
+    inp, out = params[0].shape[1], params[1].shape[0]
+    sigmas = [jnp.asarray(target, dtype=float) for target in targets]
+    if not sigmas:
+        raise ValueError(f"{where}: targets must hold at least one task, but is empty.")
+    for position, sigma in enumerate(sigmas):
+        check_shape(where, f"targets[{position}]", sigma, (out, inp))
+        check_finite(where, f"targets[{position}]", sigma)
+    lengths = jnp.asarray(durations, dtype=float)
+    if lengths.ndim == 0:
+        lengths = jnp.broadcast_to(lengths, (len(sigmas),))
+    check_shape(where, "durations", lengths, (len(sigmas),))
+    check_finite(where, "durations", lengths)
+    if is_concrete(lengths) and bool(jnp.any(lengths < 0)):
+        raise ValueError(f"{where}: durations must be at least 0, but the smallest is {float(lengths.min()):g}.")
+    factor, relative, residual = balanced_start(where, params, factor, lam=lam, tolerance=tolerance)
+    begun = jnp.stack(sigmas)
+    return Continual(begun, lengths, relative, residual, _chain(factor, begun, lengths, relative))
+
+
+@one_at_a_time
+@eqx.filter_jit
+def _chain(
+    factor: Float[Array, "size hidden"],
+    targets: Float[Array, "tasks out inp"],
+    durations: Float[Array, " tasks"],
+    lam: Float[Array, ""],
+) -> Float[Array, "states size hidden"]:
+    """Factors at the start and at the end of every task."""
+
+    def step(now: Array, task: tuple[Array, Array]) -> tuple[Array, Array]:
+        later = propagate(now, eigensystem(task[0], lam), task[1])
+        return later, later
+
+    return jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])
+
+
+def balanced_start(
+    where: str,
+    params: Params,
+    guarded: Float[Array, "..."],
+    *,
+    lam: ArrayLike | None = None,
+    tolerance: float = BALANCE_TOLERANCE,
+) -> tuple[Float[Array, "..."], Float[Array, ""], Float[Array, ""]]:
+    r"""$\lambda$ of two layers and by how much they miss $\lambda$-balance, or a refusal.
+
+    Returns:
+        `guarded`, to be used instead of what was given, so that the refusal reaches compiled code; $\lambda$; the
+        residual as a Frobenius norm.
+    """
+    check_number(where, "tolerance", tolerance, above=0)
+    for position, layer in enumerate(params):
+        check_finite(where, f"params[{position}]", layer)
+    (balance,) = conserved(tuple(jnp.asarray(layer, dtype=float) for layer in params))
+    hidden = balance.shape[0]
+    if lam is None:
+        relative = jnp.trace(balance) / hidden
+    else:
+        check_number(where, "lam", lam)
+        relative = jnp.asarray(lam, dtype=float)
+    residual = jnp.linalg.norm(balance - relative * jnp.eye(hidden))
+    scale = jnp.maximum(1.0, sum(jnp.sum(jnp.asarray(layer) ** 2) for layer in params))
+    bound = tolerance * scale
+    if is_concrete(residual) and is_concrete(bound):
+        if not float(residual) <= float(bound):
+            raise HypothesisError(
+                "the layers are λ-balanced, W₂ᵀW₂ - W₁W₁ᵀ = λI",
+                float(residual),
+                float(bound),
+                f"{where} is exact for λ-balanced layers only: make them with LambdaBalanced or FromSVD, re-balance "
+                "them with rebalance, or simulate.",
+            )
+    else:
+        guarded = eqx.error_if(guarded, ~(residual <= bound), f"{where}: the layers must be λ-balanced.")
+    return guarded, relative, residual
+
+
+def forgetting(before: object, after: object, target: object) -> Float[Array, ""]:
+    r"""Rise of the loss of a task between two states, $\tfrac12(\|F' - \Sigma\|_F^2 - \|F - \Sigma\|_F^2)$.
+
+    Evaluated as $\tfrac12\langle F' - F, F' + F - 2\Sigma\rangle$, which keeps its digits where little is forgotten.
+    After full training on another task with target $\Sigma_k$ the state $F'$ is $\Sigma_k$, so that only the similarity
+    of the tasks counts. The part of the loss that no linear map can fit drops out.
+
+    Args:
+        before: Network function $F$ at the earlier time, such as the end of training on this task.
+        after: Network function $F'$ at the later time.
+        target: $\Sigma$ of the task.
+
+    Returns:
+        The rise; negative if the task has been learned meanwhile.
+
+    Example:
+        >>> one = jnp.ones((1, 1))
+        >>> float(forgetting(one, 3 * one, one))
+        2.0
+    """
+    early, late, sigma = (jnp.asarray(matrix, dtype=float) for matrix in (before, after, target))
+    check_shape("forgetting", "after", late, early.shape)
+    check_shape("forgetting", "target", sigma, early.shape)
+    return 0.5 * jnp.sum((late - early) * ((late - sigma) + (early - sigma)))

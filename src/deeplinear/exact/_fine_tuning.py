@@ -1,0 +1,260 @@
+r"""Fine-tuning: a trained network is given another $\lambda$ without changing what it computes, and trained on."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Key
+
+from deeplinear.core import (
+    HypothesisError,
+    Matrix,
+    Params,
+    check_count,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    is_concrete,
+    one_at_a_time,
+    random_orthogonal,
+)
+from deeplinear.exact._continual import balanced_start
+from deeplinear.exact._riccati import correlations_of, eigensystem, propagate, stacked
+from deeplinear.models import lambda_estimate, layer_strengths
+
+RANK_TOLERANCE = 1e-12
+"""Singular values below this, relative to the largest, count as zero: their hidden directions are lost in rounding."""
+
+IMBALANCE = 1e-8
+r"""Values of $|\lambda|$ below this, relative to the larger squared norm of a layer, count as zero."""
+
+
+def rebalance(params: Params, lam: ArrayLike, key: Key[Array, ""] | None = None) -> Params:
+    r"""Two layers with the same product and the same hidden basis, but another $\lambda$.
+
+    With $W_2 W_1 = U S V^\top$ the result is $W_1' = R S_1 V^\top$, $W_2' = U S_2 R^\top$, where $S_1 S_2 = S$ and
+    $S_2^2 - S_1^2 = \lambda I$. The hidden basis $R$ is read off the layer that is larger on the whole: its columns are
+    those of $W_2^\top U$ or of $W_1 V$, normalised (and made orthogonal to rounding where the layers are not
+    $\lambda$-balanced, for whatever $\lambda$).
+
+    Where the product has a smaller rank than there are hidden units, the other hidden directions are seen only if the
+    old $\lambda$ is not zero; otherwise they are drawn at random with `key`. Directions of the inputs or outputs which
+    nothing determines are those of the decomposition.
+
+    Args:
+        params: Two layers, balanced or not.
+        lam: The new $\lambda$; positive needs as many outputs as hidden units, negative as many inputs.
+        key: Randomness, for hidden directions that the layers do not determine.
+
+    Returns:
+        The new layers.
+
+    Raises:
+        HypothesisError: If the rank is too small, the old $\lambda$ is zero and there is no key.
+
+    Example:
+        >>> first, second = rebalance((jnp.eye(2), 2.0 * jnp.eye(2)), 0.0)
+        >>> round(float(first[0, 0]), 6), round(float((second @ first)[0, 0]), 6)
+        (1.414214, 2.0)
+    """
+    where = "rebalance"
+    check_x64(where)
+    stacked(params)
+    (hidden, inp), out = params[0].shape, params[1].shape[0]
+    relative = _feasible(where, lam, (inp, hidden, out))
+    return _rebuilt(_frame(where, params, key), relative)
+
+
+class _Frame(NamedTuple):
+    """Singular modes of a product and the hidden basis they are seen in: what re-balancing keeps."""
+
+    left: Matrix
+    strengths: Float[Array, " modes"]
+    right: Matrix
+    turn: Float[Array, "hidden hidden"]
+
+
+def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
+    first, second = (jnp.asarray(layer, dtype=float) for layer in params)
+    for position, layer in enumerate((first, second)):
+        check_finite(where, f"params[{position}]", layer)
+    frame, old = _seen(first, second)
+    hidden, modes = first.shape[0], frame.strengths.shape[0]
+    small = frame.strengths <= RANK_TOLERANCE * frame.strengths[0]
+    if not is_concrete(small):
+        if hidden > modes:
+            raise ValueError(
+                f"{where}: params must be known, not traced, where there are more hidden units than modes."
+            )
+        message = f"{where}: the product must have the rank of the hidden width."
+        return frame._replace(turn=eqx.error_if(frame.turn, jnp.any(small), message))
+    rank = int(jnp.sum(~small))
+    if rank == hidden:
+        return frame
+    frame = frame._replace(strengths=jnp.where(small, 0.0, frame.strengths))
+    largest = max(float(jnp.sum(first**2)), float(jnp.sum(second**2)))
+    if abs(float(old)) > IMBALANCE * largest:
+        return _completed(first, second, frame, rank, float(old) > 0)
+    if key is None:
+        raise HypothesisError(
+            "the product has the rank of the hidden width, or λ is not zero",
+            float(hidden - rank),
+            0.0,
+            "The layers do not determine the hidden basis; give a key, and it is drawn at random.",
+        )
+    return frame._replace(turn=random_orthogonal(key, hidden))
+
+
+@eqx.filter_jit
+def _seen(first: Matrix, second: Matrix) -> tuple[_Frame, Float[Array, ""]]:
+    r"""The frame as the product shows it, complete where its rank is the hidden width; and the old $\lambda$."""
+    (hidden, inp), out = first.shape, second.shape[0]
+    left, strengths, right_t = jnp.linalg.svd(second @ first, full_matrices=True)
+    modes = min(inp, hidden, out)
+    old = lambda_estimate((first, second)).lam[0]
+    above, below = second.T @ left[:, :modes], first @ right_t[:modes].T
+    turn = _orthogonal(jnp.where(old >= 0, _normal(above), _normal(below)))
+    turn = jnp.pad(turn, ((0, 0), (0, hidden - modes)))
+    return _Frame(left, strengths[:modes], right_t.T, turn), old
+
+
+@eqx.filter_jit
+def _completed(first: Matrix, second: Matrix, frame: _Frame, rank: int, above: bool) -> _Frame:
+    """The frame where the product does not show all hidden directions, but the larger layer does."""
+    shown = _normal(second.T @ frame.left[:, :rank] if above else first @ frame.right[:, :rank])
+    # A basis of the hidden space whose first columns span what the product shows.
+    basis, _, _ = jnp.linalg.svd(shown, full_matrices=True)
+    hiding = basis[:, rank:]
+    turn = jnp.concatenate([_orthogonal(shown), hiding], axis=1)
+    # The larger layer maps the others to directions of its own; those are kept, orthogonal to rounding.
+    seen = second @ hiding if above else first.T @ hiding
+    known = frame.left[:, :rank] if above else frame.right[:, :rank]
+    kept = jnp.concatenate([known, _orthogonal(seen - known @ (known.T @ seen))], axis=1)
+    return frame._replace(turn=turn, left=kept) if above else frame._replace(turn=turn, right=kept)
+
+
+def _feasible(where: str, lam: ArrayLike, widths: tuple[int, int, int]) -> Float[Array, ""]:
+    r"""$\lambda$, or a refusal where the larger layer would have no room."""
+    check_number(where, "lam", lam)
+    relative = jnp.asarray(lam, dtype=float)
+    inp, hidden, out = widths
+    rules = [(relative > 0, "lam > 0 needs at least as many outputs as hidden units")] if out < hidden else []
+    rules += [(relative < 0, "lam < 0 needs at least as many inputs as hidden units")] if inp < hidden else []
+    for broken, rule in rules:
+        if not is_concrete(broken):
+            relative = eqx.error_if(relative, broken, f"{where}: {rule}, but the widths are {widths}.")
+        elif bool(broken):
+            raise ValueError(f"{where}: {rule}, but the widths are {widths} and lam is {float(relative):g}.")
+    return relative
+
+
+def _normal(columns: Matrix) -> Matrix:
+    length = jnp.linalg.norm(columns, axis=0)
+    return columns / jnp.where(length > 0, length, 1.0)
+
+
+def _orthogonal(matrix: Matrix) -> Matrix:
+    """The nearest orthogonal matrix."""
+    left, _, right_t = jnp.linalg.svd(matrix, full_matrices=False)
+    return left @ right_t
+
+
+@eqx.filter_jit
+def _rebuilt(frame: _Frame, lam: Float[Array, ""]) -> Params:
+    r"""Layers of a frame; hidden units beyond the modes get $\sqrt{|\lambda|}$ in the larger layer."""
+    left, strengths, right, turn = frame
+    hidden = turn.shape[0]
+    below, above = min(hidden, right.shape[1]), min(hidden, left.shape[1])
+    s1, s2 = layer_strengths(jnp.pad(strengths, (0, hidden - strengths.shape[0])), lam)
+    return (
+        (turn[:, :below] * s1[:below]) @ right[:, :below].T,
+        (left[:, :above] * s2[:above]) @ turn[:, :above].T,
+    )
+
+
+def added_feature(target: object, feature: int, from_item: int, to_item: int) -> Matrix:
+    r"""The task in which an item takes over one feature of another, $\Sigma'_{fj} = \Sigma_{fi}$.
+
+    Args:
+        target: $\Sigma$, (features, items).
+        feature: $f$, counted from 0.
+        from_item: $i$, whose feature it is.
+        to_item: $j$, to which it is added.
+
+    Returns:
+        The new task.
+
+    Example:
+        >>> added_feature(jnp.array([[1.0, 0.0], [2.0, 3.0]]), 1, 0, 1)
+        Array([[1., 0.],
+               [2., 2.]], dtype=float64)
+    """
+    where = "added_feature"
+    sigma = jnp.asarray(target, dtype=float)
+    check_shape(where, "target", sigma, (None, None))
+    check_finite(where, "target", sigma)
+    check_count(where, "feature", feature, at_least=0, at_most=sigma.shape[0] - 1)
+    check_count(where, "from_item", from_item, at_least=0, at_most=sigma.shape[1] - 1)
+    check_count(where, "to_item", to_item, at_least=0, at_most=sigma.shape[1] - 1)
+    return sigma.at[feature, to_item].set(sigma[feature, from_item])
+
+
+def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = None) -> Float[Array, "..."]:
+    r"""Reduced loss $\tfrac12\|W_2 W_1 - \Sigma'\|_F^2$ after fine-tuning from each of several $\lambda$.
+
+    The layers are re-balanced to each of `lams` (see `rebalance`) and follow the exact flow on the new task.
+
+    Args:
+        params: Trained layers; $\lambda$-balanced if `lams` is left out.
+        target: $\Sigma'$ of the new task, (out, in), on whitened inputs.
+        times: Times of fine-tuning, at least 0.
+        lams: New values of $\lambda$, one or several; left out, the layers are taken as they are.
+
+    Returns:
+        Losses of shape (lams, times), without the axes of arguments that are single numbers.
+
+    Example:
+        >>> one = jnp.ones((1, 1))
+        >>> slow, fast = fine_tune_losses((one, one), 2 * one, 1.0, [0.0, 4.0])
+        >>> bool(fast < slow)
+        True
+    """
+    where = "fine_tune_losses"
+    check_x64(where)
+    sigma = jnp.asarray(target, dtype=float)
+    start = stacked(params)
+    check_shape(where, "target", sigma, (params[1].shape[0], params[0].shape[1]))
+    check_finite(where, "target", sigma)
+    when = jnp.asarray(times, dtype=float)
+    check_finite(where, "times", when)
+    if is_concrete(when) and bool(jnp.any(when < 0)):
+        raise ValueError(f"{where}: times must be at least 0, but the smallest is {float(when.min()):g}.")
+    if lams is None:
+        start, lam, _ = balanced_start(where, params, start)
+        return _losses(start[None], sigma, lam[None], when.ravel()).reshape(when.shape)
+    values = np.asarray(lams, dtype=float)
+    check_finite(where, "lams", values)
+    widths = (params[0].shape[1], params[0].shape[0], params[1].shape[0])
+    for extreme in (values.min(initial=0.0), values.max(initial=0.0)):
+        _feasible(where, extreme, widths)
+    given, frame = jnp.asarray(values.ravel()), _frame(where, params, None)
+    starts = jax.vmap(lambda lam: stacked(_rebuilt(frame, lam)))(given)
+    return _losses(starts, sigma, given, when.ravel()).reshape(*values.shape, *when.shape)
+
+
+@one_at_a_time
+@eqx.filter_jit
+def _losses(
+    starts: Float[Array, "lams size hidden"], target: Matrix, lams: Float[Array, " lams"], times: Float[Array, " times"]
+) -> Float[Array, "lams times"]:
+    def one(factor: Array, lam: Array) -> Array:
+        system = eigensystem(target, lam)
+        later = jax.vmap(lambda t: propagate(factor, system, t))(times)
+        product = correlations_of(later, target.shape[1]).product
+        return 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1))
+
+    return jax.vmap(one)(starts, lams)

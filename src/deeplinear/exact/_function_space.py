@@ -1,0 +1,63 @@
+r"""Two layers without their weights: the flow of the product alone."""
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from deeplinear.core import HypothesisError, Matrix, check_finite, check_number, check_shape, check_x64, is_concrete
+
+FULL_RANK = 1e-12
+"""Smallest singular value, relative to the largest, of a product of full rank."""
+
+
+def function_space_field(product: object, target: object, lam: ArrayLike) -> Matrix:
+    r"""Time derivative of the product $W = W_2 W_1$ of $\lambda$-balanced layers under gradient flow, from $W$ alone.
+
+    With $W = U S V^\top$ and $s_\lambda = \sqrt{s^2 + \lambda^2/4}$ it is
+    $\dot W = U(s_\lambda + \tfrac\lambda2)U^\top E + E\,V(s_\lambda - \tfrac\lambda2)V^\top$, $E = \Sigma - W$: layers
+    with as many hidden units as modes are determined by $W$ and $\lambda$ up to a rotation, as long as $W$ has full
+    rank. For square products it is $\sqrt{WW^\top + \lambda^2/4}\,E + E\sqrt{W^\top W + \lambda^2/4}$, even in
+    $\lambda$. Elsewhere it jumps where the rank drops, if $\lambda(d_{\mathrm{out}} - d_{\mathrm{in}}) > 0$, and is a
+    poor reference near there.
+
+    Args:
+        product: $W$, (out, in), of full rank: $\min(d_{\mathrm{in}}, d_{\mathrm{out}})$ hidden units.
+        target: $\Sigma$, (out, in).
+        lam: $\lambda$.
+
+    Returns:
+        $\dot W$.
+
+    Raises:
+        HypothesisError: Where the product is rank deficient.
+
+    Example:
+        >>> function_space_field(jnp.array([[3.0]]), jnp.array([[4.0]]), 8.0)
+        Array([[10.]], dtype=float64)
+    """
+    where = "function_space_field"
+    check_x64(where)
+    function, sigma = jnp.asarray(product, dtype=float), jnp.asarray(target, dtype=float)
+    check_shape(where, "product", function, (None, None))
+    check_shape(where, "target", sigma, function.shape)
+    if 0 in function.shape:
+        raise ValueError(f"{where}: product must have at least one row and one column, but has shape {function.shape}.")
+    for name, array in (("product", function), ("target", sigma)):
+        check_finite(where, name, array)
+    check_number(where, "lam", lam)
+    imbalance = jnp.asarray(lam, dtype=float)
+    left, values, right_t = jnp.linalg.svd(function, full_matrices=False)
+    if is_concrete(values):
+        share = float(values[-1] / values[0]) if float(values[0]) > 0 else 0.0
+        if not share > FULL_RANK:
+            raise HypothesisError(
+                "product of full rank (1 − s_min/s_max)",
+                1 - share,
+                1 - FULL_RANK,
+                f"{where}: s_min/s_max is {share:.1e}; the layers are not determined by the product. Use the weights.",
+            )
+    # Of s_λ ± λ/2 the smaller is s² over the larger.
+    large = jnp.hypot(values, imbalance / 2) + jnp.abs(imbalance) / 2
+    small = values**2 / jnp.where(large > 0, large, 1.0)
+    output, inner = jnp.where(imbalance >= 0, large, small), jnp.where(imbalance >= 0, small, large)
+    error = sigma - function
+    return (left * output) @ (left.T @ error) + (error @ right_t.T * inner) @ right_t

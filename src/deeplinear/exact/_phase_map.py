@@ -1,0 +1,126 @@
+r"""Phase maps: kernel distance and loss over relative scale, absolute scale and time, all by the closed form."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import Matrix, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
+from deeplinear.exact._kernel import kernel_distance
+from deeplinear.exact._riccati import correlations_of, eigensystem, propagate, stacked
+from deeplinear.models import layer_strengths
+
+
+class PhaseMap(eqx.Module):
+    r"""Kernel distance and loss of networks with given $\lambda$ and absolute scale at given times.
+
+    Attributes:
+        lams: $\lambda$.
+        scales: $\|W_2(0) W_1(0)\|_F$.
+        times: Times.
+        kernel_distance: Distance of the tangent kernel from that of the start.
+        loss: Reduced loss $\tfrac12\|W_2 W_1 - \Sigma\|_F^2$.
+    """
+
+    lams: Float[Array, " lams"]
+    scales: Float[Array, " scales"]
+    times: Float[Array, " times"]
+    kernel_distance: Float[Array, "times scales lams"]
+    loss: Float[Array, "times scales lams"]
+
+
+def phase_map(
+    target: object, directions: object, lams: Any, scales: Any, times: Any, *, match_det: bool = True
+) -> PhaseMap:
+    r"""Kernel distance and reduced loss over a grid of relative and absolute scales.
+
+    The start of a cell is $W_2(0) W_1(0) = \alpha\,U_0 S_0 V_0^\top / \|S_0\|$ with the singular vectors and the ratios
+    of singular values of `directions`, $\lambda$-balanced; the hidden width is the smaller of the two others. The flow
+    on the task is exact at every time, so that late times cost no more than early ones.
+
+    Args:
+        target: $\Sigma$, (out, in), on whitened inputs; wide, square or tall.
+        directions: $U_0 S_0 V_0^\top$ up to scale: one matrix for the whole map, (out, in), or one for each cell,
+            (scales, lams, out, in).
+        lams: Values of $\lambda$.
+        scales: Absolute scales $\alpha > 0$.
+        times: Times, at least 0.
+        match_det: In a square network give the start the sign of the determinant of the target, by turning its
+            smallest mode round. At $\lambda = 0$ this sign is conserved, and the wrong one ends at a saddle.
+
+    Returns:
+        Both quantities with axes (times, scales, lams).
+
+    Example:
+        >>> found = phase_map(jnp.eye(2), jnp.eye(2), [0.0, 4.0], [0.1, 1.0], [0.0, 100.0])
+        >>> found.loss[:, :, 0].round(6)
+        Array([[0.863579, 0.085786],
+               [0.      , 0.      ]], dtype=float64)
+    """
+    where = "phase_map"
+    check_x64(where)
+    sigma, matrices = jnp.asarray(target, dtype=float), jnp.asarray(directions, dtype=float)
+    check_shape(where, "target", sigma, (None, None))
+    check_finite(where, "target", sigma)
+    check_finite(where, "directions", matrices)
+    axes = [_axis(where, name, given) for name, given in (("lams", lams), ("scales", scales), ("times", times))]
+    relative, absolute, when = axes
+    if is_concrete(absolute) and not bool(jnp.all(absolute > 0)):
+        raise ValueError(f"{where}: scales must be greater than 0, but the smallest is {float(absolute.min()):g}.")
+    if is_concrete(when) and not bool(jnp.all(when >= 0)):
+        raise ValueError(f"{where}: times must be at least 0, but the smallest is {float(when.min()):g}.")
+    if matrices.ndim == 2:
+        check_shape(where, "directions", matrices, sigma.shape)
+    else:
+        check_shape(where, "directions", matrices, (absolute.shape[0], relative.shape[0], *sigma.shape))
+    if is_concrete(matrices) and not np.all(np.any(np.asarray(matrices), axis=(-2, -1))):
+        raise ValueError(f"{where}: directions must not be zero, but they are; they have no singular vectors.")
+    distance, loss = _map(sigma, matrices, relative, absolute, when, match_det and sigma.shape[0] == sigma.shape[1])
+    return PhaseMap(relative, absolute, when, distance, loss)
+
+
+def _axis(where: str, name: str, given: Any) -> Float[Array, " values"]:
+    values = jnp.atleast_1d(jnp.asarray(given, dtype=float))
+    check_shape(where, name, values, (None,))
+    check_finite(where, name, values)
+    return values
+
+
+@one_at_a_time
+@eqx.filter_jit
+def _map(
+    target: Matrix,
+    directions: Float[Array, "..."],
+    lams: Float[Array, " lams"],
+    scales: Float[Array, " scales"],
+    times: Float[Array, " times"],
+    match_det: bool,
+) -> tuple[Float[Array, "times scales lams"], Float[Array, "times scales lams"]]:
+    inp = target.shape[1]
+    left, values, right_t = jnp.linalg.svd(directions, full_matrices=False)
+    if match_det:
+        sign = jnp.linalg.slogdet(target)[0] * jnp.linalg.slogdet(directions)[0]
+        left = left.at[..., :, -1].multiply(jnp.where(sign < 0, -1.0, 1.0)[..., None])
+    values = values / jnp.linalg.norm(values, axis=-1, keepdims=True)
+
+    def start(u: Matrix, s: Array, v_t: Matrix, scale: Array, lam: Array) -> Float[Array, "size hidden"]:
+        first, second = layer_strengths(scale * s, lam)
+        return stacked((first[:, None] * v_t, u * second))
+
+    one = None if directions.ndim == 2 else 0
+    over_lams = jax.vmap(start, in_axes=(one, one, one, None, 0))
+    starts = jax.vmap(over_lams, in_axes=(one, one, one, 0, None))(left, values, right_t, scales, lams)
+    systems = jax.vmap(lambda lam: eigensystem(target, lam))(lams)
+    begun = correlations_of(starts, inp)
+
+    def at(t: Float[Array, ""]) -> tuple[Array, Array]:
+        row = jax.vmap(lambda factor, system: propagate(factor, system, t))
+        reached = correlations_of(jax.vmap(lambda factors: row(factors, systems))(starts), inp)
+        loss = 0.5 * jnp.sum((reached.product - target) ** 2, axis=(-2, -1))
+        return kernel_distance(begun, reached), loss
+
+    # One time after the other: the number of steps of the propagator is that of the furthest cell at this time.
+    return jax.lax.map(at, times)

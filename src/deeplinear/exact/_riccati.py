@@ -1,0 +1,480 @@
+r"""The Riccati equation of two layers, and its propagator.
+
+Under whitened inputs and $W_2^\top W_2 - W_1 W_1^\top = \lambda I$ the stacked factor $Q = [W_1^\top; W_2]$ obeys
+$\dot Q = FQ - \tfrac12 QQ^\top Q$ with a constant symmetric matrix
+
+$$F = \begin{pmatrix} -\tfrac\lambda2 I & \Sigma^\top \\ \Sigma & \tfrac\lambda2 I \end{pmatrix},$$
+
+so that $QQ^\top$ obeys a Riccati equation. With $\phi(F, t) = \int_0^t e^{2Fs}\,\mathrm ds$ its solution is
+$QQ^\top(t) = e^{Ft} Q_0\,(I + Q_0^\top \phi Q_0)^{-1} Q_0^\top e^{Ft}$. Written so it overflows and loses all
+digits after a few time constants. Here the middle factor is the Gram matrix of $K = [\phi^{1/2} Q_0; I]$, and an
+orthonormal basis of the columns of $K$ gives the solution without an inverse and without a growing exponential. The
+rows of $K$ differ by factors of $e^{Lt}$; elimination with complete pivoting, whose factors are kept apart from them,
+finds rows that hold all others by coefficients of size one, at any time.
+"""
+
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from deeplinear.core import Matrix, Params, check_count, check_finite, check_number, check_shape, check_x64, is_concrete
+
+REACH = 300.0
+r"""Largest $\max|L|\,\Delta t$ of one step of derivatives: $e^{300}$ and its square root of a sum of squares are
+numbers."""
+
+UNSEEN_STEPS = 8
+"""Steps of derivatives where the time is not seen beforehand."""
+
+SERIES = 1e-5
+r"""Values of $|2Lt|$ below this take the series of the two functions."""
+
+NEAR = 1e-5
+r"""Eigenvalues with $|L_i - L_j|\,t$ below this take the derivative at their mean for a difference quotient."""
+
+
+class Correlations(eqx.Module):
+    r"""What the Riccati equation determines of two layers: $QQ^\top$ by its blocks, free of the hidden basis.
+
+    Attributes:
+        input: $W_1^\top W_1$, (in, in).
+        product: $W_2 W_1$, (out, in).
+        output: $W_2 W_2^\top$, (out, out).
+    """
+
+    input: Float[Array, "*batch inp inp"]
+    product: Float[Array, "*batch out inp"]
+    output: Float[Array, "*batch out out"]
+
+    @property
+    def matrix(self) -> Float[Array, "*batch size size"]:
+        r"""The whole $QQ^\top$."""
+        upper = jnp.concatenate([self.input, jnp.swapaxes(self.product, -1, -2)], axis=-1)
+        return jnp.concatenate([upper, jnp.concatenate([self.product, self.output], axis=-1)], axis=-2)
+
+
+class Eigensystem(eqx.Module):
+    r"""Eigenvalues and eigenvectors of the matrix $F$ of a task and a relative scale, in closed form from one SVD.
+
+    With $\Sigma = U S V^\top$, $m$ modes, $s_\lambda = \sqrt{s^2 + \lambda^2/4}$, $h = (\lambda/2)/(s_\lambda + s)$ and
+    $g = 1/\sqrt{1 + h^2}$: values $+s_\lambda$ with vectors $\tfrac1{\sqrt2}[V(g - hg); U(g + hg)]$, values
+    $-s_\lambda$ with $\tfrac1{\sqrt2}[V(g + hg); -U(g - hg)]$, and on the complement of $V$ (or of $U$) the value
+    $-\lambda/2$ (or $+\lambda/2$). Repeated and zero singular values need no care.
+
+    Attributes:
+        target: $\Sigma$, (out, in).
+        lam: $\lambda$.
+        left: $U$ completed to a square orthogonal matrix, (out, out).
+        strengths: Singular values $s$, largest first.
+        right: $V$ completed to a square orthogonal matrix, (in, in).
+    """
+
+    target: Matrix
+    lam: Float[Array, ""]
+    left: Matrix
+    strengths: Float[Array, " modes"]
+    right: Matrix
+
+    @property
+    def inp(self) -> int:
+        """Input width."""
+        return self.right.shape[0]
+
+    @property
+    def out(self) -> int:
+        """Output width."""
+        return self.left.shape[0]
+
+    @property
+    def modes(self) -> int:
+        """Number of singular modes of the task, the smaller of the two widths."""
+        return self.strengths.shape[0]
+
+    @property
+    def speeds(self) -> Float[Array, " modes"]:
+        r"""$s_\lambda = \sqrt{s^2 + \lambda^2/4}$."""
+        return jnp.hypot(self.strengths, self.lam / 2)
+
+    @property
+    def complement(self) -> Float[Array, ""]:
+        r"""$\lambda_\perp = \mathrm{sgn}(d_{\mathrm{out}} - d_{\mathrm{in}})\,\lambda/2$; 0 where there is none."""
+        return float(np.sign(self.out - self.inp)) * self.lam / 2
+
+    @property
+    def gains(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
+        r"""$g$ and $hg$."""
+        total = self.speeds + self.strengths
+        h = jnp.where(total > 0, self.lam / 2, 0.0) / jnp.where(total > 0, total, 1.0)
+        g = 1 / jnp.sqrt(1 + h**2)
+        return g, h * g
+
+    @property
+    def tilts(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
+        r"""$g - hg$ and $g + hg$."""
+        g, hg = self.gains
+        return g - hg, g + hg
+
+    @property
+    def values(self) -> Float[Array, " size"]:
+        """All eigenvalues, in the order of `vectors`."""
+        below = jnp.full(self.inp - self.modes, -self.lam / 2)
+        above = jnp.full(self.out - self.modes, self.lam / 2)
+        return jnp.concatenate([self.speeds, -self.speeds, below, above])
+
+    @property
+    def vectors(self) -> Float[Array, "size size"]:
+        """Orthonormal eigenvectors as columns."""
+        m = self.modes
+        u, v = self.left[:, :m], self.right[:, :m]
+        less, more = self.tilts
+        upper = jnp.concatenate([v * less, v * more], axis=1) / math.sqrt(2.0)
+        lower = jnp.concatenate([u * more, -u * less], axis=1) / math.sqrt(2.0)
+        rest = jnp.zeros((self.inp + self.out, self.inp + self.out - 2 * m), upper.dtype)
+        rest = rest.at[: self.inp, : self.inp - m].set(self.right[:, m:])
+        rest = rest.at[self.inp :, self.inp - m :].set(self.left[:, m:])
+        return jnp.concatenate([jnp.concatenate([upper, lower], axis=0), rest], axis=1)
+
+    @property
+    def growth(self) -> Float[Array, " size"]:
+        r"""By how much the growth of each direction, $\max(L, 0)$, exceeds $|\lambda|/2$.
+
+        For $L = s_\lambda$ it is $s^2/(s_\lambda + |\lambda|/2)$: what tells slow modes apart keeps all its digits.
+        """
+        half = jnp.abs(self.lam) / 2
+        total = self.speeds + half
+        above = self.strengths * (self.strengths / jnp.where(total > 0, total, 1.0))
+        grows = jnp.where(self.complement > 0, 0.0, -half)
+        rest = jnp.full(self.inp + self.out - 2 * self.modes, grows)
+        return jnp.concatenate([above, jnp.full(self.modes, -half), rest])
+
+    def coordinates(self, factor: Float[Array, "size hidden"]) -> Float[Array, "size hidden"]:
+        r"""$P^\top Q$, in sums and differences of $V^\top W_1^\top$ and $U^\top W_2$.
+
+        In this form a nearly vanishing overlap with a growing direction keeps the digits that the layers have.
+        """
+        m = self.modes
+        below, above = self.right.T @ factor[: self.inp], self.left.T @ factor[self.inp :]
+        total, difference = below[:m] + above[:m], above[:m] - below[:m]
+        g, hg = (gain[:, None] / math.sqrt(2.0) for gain in self.gains)
+        grown, shrunk = g * total + hg * difference, hg * total - g * difference
+        return jnp.concatenate([grown, shrunk, below[m:], above[m:]])
+
+
+def flow_matrix(target: object, lam: ArrayLike) -> Float[Array, "size size"]:
+    r"""Matrix $F = [[-\tfrac\lambda2 I, \Sigma^\top], [\Sigma, \tfrac\lambda2 I]]$ of the Riccati equation.
+
+    Args:
+        target: $\Sigma$, (out, in).
+        lam: $\lambda$.
+
+    Returns:
+        $F$, of size in + out.
+
+    Example:
+        >>> flow_matrix(jnp.array([[3.0]]), 2.0)
+        Array([[-1.,  3.],
+               [ 3.,  1.]], dtype=float64)
+    """
+    sigma, lam = _task("flow_matrix", target, lam)
+    out, inp = sigma.shape
+    half = lam / 2
+    upper = jnp.concatenate([-half * jnp.eye(inp), sigma.T], axis=1)
+    return jnp.concatenate([upper, jnp.concatenate([sigma, half * jnp.eye(out)], axis=1)], axis=0)
+
+
+def riccati_field(correlations: Correlations, target: object, lam: ArrayLike) -> Correlations:
+    r"""Time derivative $F X + X F - X^2$ of $X = QQ^\top$ under gradient flow, for $\lambda$-balanced layers.
+
+    Args:
+        correlations: $X$ by its blocks.
+        target: $\Sigma$, (out, in).
+        lam: $\lambda$.
+
+    Returns:
+        The derivative, by its blocks.
+
+    Example:
+        >>> one = jnp.ones((1, 1))
+        >>> riccati_field(Correlations(one, one, one), 3 * one, 0.0).product
+        Array([[4.]], dtype=float64)
+    """
+    matrix, x = flow_matrix(target, lam), correlations.matrix
+    return _blocks(matrix @ x + x @ matrix - x @ x, correlations.input.shape[-1])
+
+
+def eigensystem(target: object, lam: ArrayLike) -> Eigensystem:
+    r"""Eigenvalues and eigenvectors of `flow_matrix(target, lam)` from the singular value decomposition of the target.
+
+    Args:
+        target: $\Sigma$, (out, in).
+        lam: $\lambda$.
+
+    Returns:
+        The system; `values` and `vectors` give it as arrays.
+
+    Example:
+        >>> eigensystem(jnp.array([[3.0]]), 8.0).values
+        Array([ 5., -5.], dtype=float64)
+    """
+    sigma, lam = _task("eigensystem", target, lam)
+    # The decomposition is one way to write F; derivatives with respect to the target take F itself (see `propagate`).
+    left, strengths, right_t = jnp.linalg.svd(jax.lax.stop_gradient(sigma), full_matrices=True)
+    return Eigensystem(sigma, lam, left, strengths, right_t.T)
+
+
+def stacked(params: Params) -> Float[Array, "size hidden"]:
+    r"""The factor $Q = [W_1^\top; W_2]$ of two layers.
+
+    Example:
+        >>> stacked((jnp.ones((1, 2)), jnp.full((1, 1), 5.0))).ravel()
+        Array([1., 1., 5.], dtype=float64)
+    """
+    if len(params) != 2:
+        raise ValueError(f"stacked: params must be two layers, but has {len(params)}.")
+    first, second = (jnp.asarray(layer, dtype=float) for layer in params)
+    check_shape("stacked", "params[1]", second, (None, first.shape[0]))
+    return jnp.concatenate([first.T, second], axis=0)
+
+
+def unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Array, Array]:
+    r"""The two layers of a factor $Q = [W_1^\top; W_2]$ with `inp` inputs; inverse of `stacked`."""
+    return jnp.swapaxes(factor[..., :inp, :], -1, -2), factor[..., inp:, :]
+
+
+def correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Correlations:
+    r"""Blocks of $QQ^\top$ of a factor with `inp` inputs."""
+    upper, lower = factor[..., :inp, :], factor[..., inp:, :]
+    across = jnp.swapaxes(upper, -1, -2)
+    return Correlations(upper @ across, lower @ across, lower @ jnp.swapaxes(lower, -1, -2))
+
+
+def propagate(
+    factor: Float[Array, "size hidden"], system: Eigensystem, t: ArrayLike, *, steps: int | None = None
+) -> Float[Array, "size hidden"]:
+    r"""Factor $Q(t)$ of the Riccati flow from $Q(0)$, up to a rotation of the hidden basis: $QQ^\top(t)$ is exact.
+
+    In the eigenbasis $Y = P^\top Q$; with $r = \phi(L, t)^{1/2}$ and $\rho = e^{Lt}/r$ the solution is
+    $\rho\,\hat Q$, where $\hat Q$ are the first rows of an orthonormal basis of the columns of $[rY; I]$. Works for
+    every time, hidden width, rank and overlap with the task, at the same cost; relative errors are some $10^{-15}$.
+
+    Differentiable with respect to all arguments, for which time is cut into steps. Derivatives with respect to the
+    target and $\lambda$ are taken of the matrix functions of $F$ (divided differences), so repeated singular values do
+    no harm. Second derivatives with respect to the target are not available and say so.
+
+    Args:
+        factor: $Q(0)$, (in + out, hidden). That it is $\lambda$-balanced is not checked here; `solve` does.
+        system: Eigensystem of task and $\lambda$.
+        t: Time, at least 0.
+        steps: Number of equal steps of derivatives, at most $\max|L|\,t = 300$ each. By default as few as needed, and 8
+            under `jax.jit`, where the time is not seen beforehand.
+
+    Returns:
+        $Q(t)$; at $t = 0$ the factor itself.
+
+    Example:
+        >>> system = eigensystem(jnp.array([[2.0]]), 0.0)
+        >>> q = propagate(jnp.full((2, 1), 0.1), system, 100.0)
+        >>> float(jnp.round((q @ q.T)[1, 0], 12))
+        2.0
+    """
+    where = "propagate"
+    check_number(where, "t", t, at_least=0)
+    check_shape(where, "factor", factor, (system.inp + system.out, None))
+    time = jnp.asarray(t, dtype=float)
+    fixed = jax.lax.stop_gradient(system)
+    values, vectors = fixed.values, fixed.vectors
+    matrix = flow_matrix(system.target, system.lam)
+    # Zero, with the derivative of F in the eigenbasis as its derivative.
+    change = vectors.T @ (matrix - jax.lax.stop_gradient(matrix)) @ vectors
+    length = jax.lax.stop_gradient(jnp.max(jnp.abs(values)) * time)
+    if steps is not None:
+        check_count(where, "steps", steps, at_least=1)
+        time = eqx.error_if(
+            time,
+            length > 1.1 * REACH * steps,
+            f"propagate: {steps} steps do not reach that far: max|L| t must be at most {REACH:g} per step.",
+        )
+    elif is_concrete(length):
+        steps = steps_needed(float(length))
+    moved = _travel(steps, fixed.coordinates(factor), values, fixed.growth, fixed.lam, change, time)
+    return jnp.where(time > 0, vectors @ moved, factor)
+
+
+def steps_needed(length: float) -> int:
+    r"""Number of steps of derivatives of `propagate` for $\max|L|\,t$ = `length`, rounded up to a power of two above 4.
+
+    Rounding keeps the number of compiled configurations small.
+    """
+    count = max(1, math.ceil(length / REACH))
+    return count if count <= 4 else 2 ** math.ceil(math.log2(count))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _travel(
+    steps: int | None, y: Array, values: Array, growth: Array, lam: Array, change: Array, t: Array
+) -> Float[Array, "size hidden"]:
+    """Coordinates at time t, in one piece; derivatives are those of the same in steps."""
+    return _jump(y, values, growth, lam, t)
+
+
+@_travel.defjvp
+def _(steps: int | None, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    y, values, _, _, change, t = primals
+    moved, _, _, _, changed, later = tangents
+    return jax.jvp(lambda *moving: _stepped(steps, values, *moving), (y, change, t), (moved, changed, later))
+
+
+@jax.jit
+def _jump(y: Array, values: Array, growth: Array, lam: Array, t: Array) -> Array:
+    r"""The propagator in the eigenbasis, for any time.
+
+    Columns of $K = [rY; I]$ are eliminated by complete pivoting. The logarithms of $r$ are kept apart, less a common
+    $|\lambda|t/2$: no number leaves its range, and each row is changed by multiples, at most 1, of its own entries.
+    What comes out has the columns' span and entries of at most 1.
+    """
+    size, hidden = y.shape
+    safe = jnp.where(t > 0, t, 1.0)
+    x = 2 * jnp.abs(values) * safe
+    near = x < SERIES
+    share = jnp.where(near, 1 - x / 2 + x**2 / 6, -jnp.expm1(-x) / jnp.where(near, 1.0, x))
+    logs = jnp.concatenate([growth * safe + 0.5 * jnp.log(safe * share), jnp.full(hidden, -jnp.abs(lam) / 2 * safe)])
+    rows = jnp.concatenate([y, jnp.eye(hidden, dtype=y.dtype)], axis=0)
+
+    def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rows, columns = carry
+        pivot = jnp.argmax(logs + jnp.log(jnp.max(jnp.abs(rows), axis=1)))
+        row = rows[pivot]
+        column = jnp.argmax(jnp.abs(row))
+        entries = rows[:, column]
+        heights = logs + jnp.log(jnp.abs(entries))
+        lower = jnp.sign(entries) * jnp.sign(row[column]) * jnp.exp(heights - heights[pivot])
+        rows = rows - entries[:, None] * (row / row[column])
+        rows = rows.at[:, column].set(0.0).at[pivot].set(0.0)
+        return rows, columns.at[:, k].set(lower)
+
+    _, columns = jax.lax.fori_loop(0, hidden, eliminate, (rows, jnp.zeros_like(rows)))
+    return _function("quotient", values, safe)[:, None] * _orthonormal(columns)[0][:size]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _stepped(steps: int | None, values: Array, y: Array, change: Array, t: Array) -> Array:
+    """The propagator in the eigenbasis by equal steps, in which nothing needs to be kept apart."""
+    if steps is None:
+        steps = UNSEEN_STEPS
+        t = eqx.error_if(
+            t,
+            jnp.max(jnp.abs(values)) * t > REACH * steps,
+            f"propagate: derivatives under a compilation reach max|L| t = {REACH * steps:g}; give steps to go further.",
+        )
+    if steps == 1:
+        return _step(y, values, change, t)
+    moved, _ = jax.lax.scan(lambda z, _: (_step(z, values, change, t / steps), None), y, None, length=steps)
+    return moved
+
+
+def _step(y: Array, values: Array, change: Array, t: Array) -> Array:
+    """One step of the propagator in the eigenbasis."""
+    safe = jnp.where(t > 0, t, 1.0)
+    return _spectral("quotient", values, change, safe) @ _basis(_spectral("shrink", values, change, safe), y)
+
+
+@jax.custom_jvp
+def _basis(shrink: Float[Array, "size size"], y: Float[Array, "size hidden"]) -> Float[Array, "size hidden"]:
+    r"""First rows of an orthonormal basis of the columns of $[u^{-1} Y; I]$ for a diagonal matrix $u = 1/r$."""
+    return _decomposed(shrink, y)[0]
+
+
+@_basis.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    r"""Derivative $u\,(u^2 + YY^\top)^{-1} (\dot Y R^{-1} - \dot u\,\hat Q)$, up to a turn of the basis.
+
+    That of a QR decomposition would subtract numbers of size $e^{Lt}$ from each other; here nothing grows.
+    """
+    shrink, y = primals
+    basis, triangle = _decomposed(shrink, y)
+    moved = jax.scipy.linalg.solve_triangular(triangle, tangents[1].T, trans=1).T - tangents[0] @ basis
+    # u^2 + Y Y^T = T^T T, without forming the squares.
+    root = jnp.linalg.qr(jnp.concatenate([shrink, y.T], axis=0), mode="r")
+    solved = jax.scipy.linalg.solve_triangular(root, jax.scipy.linalg.solve_triangular(root, moved, trans=1))
+    return basis, shrink @ solved
+
+
+def _decomposed(shrink: Array, y: Array) -> tuple[Array, Array]:
+    """First rows of Q, and R, of the QR decomposition behind `_basis`."""
+    size, hidden = y.shape
+    basis, triangle = _orthonormal(
+        jnp.concatenate([y / jnp.diag(shrink)[:, None], jnp.eye(hidden, dtype=y.dtype)], axis=0)
+    )
+    return basis[:size], triangle
+
+
+def _orthonormal(rows: Array) -> tuple[Array, Array]:
+    """QR decomposition by Householder reflections, rows sorted by size: small rows keep their relative accuracy."""
+    order = jnp.argsort(-jnp.sum(rows**2, axis=1))
+    basis, triangle = jnp.linalg.qr(rows[order], mode="reduced")
+    return jnp.zeros_like(basis).at[order].set(basis), triangle
+
+
+def _function(kind: str, values: Array, t: Array) -> Array:
+    r"""$u = \phi(L, t)^{-1/2}$, or $\rho = e^{Lt} u$; both for positive $t$ and any sign of $L$."""
+    x = 2 * values * t
+    near = jnp.abs(x) < SERIES
+    safe = jnp.where(near, 1.0, x)
+    if kind == "shrink":
+        return jnp.sqrt(jnp.where(near, 1 - x / 2 + x**2 / 12, safe / jnp.expm1(safe))) / jnp.sqrt(t)
+    return jnp.sqrt(jnp.where(near, 1 + x / 2 + x**2 / 12, safe / -jnp.expm1(-safe))) / jnp.sqrt(t)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _spectral(kind: str, values: Array, change: Array, t: Array) -> Array:
+    """Function of the matrix diag(values) + change, where `change` is zero and matters through its derivative only."""
+    return jnp.diag(_function(kind, values, t))
+
+
+@_spectral.defjvp
+def _(kind: str, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    values, change, t = primals
+    _, moved, later = tangents
+    change = _once(change)
+    plain, speed = jax.jvp(lambda time: _function(kind, values, time), (t,), (later,))
+    gap = values[:, None] - values[None, :]
+    near = jnp.abs(gap) * t < NEAR
+    middle = (values[:, None] + values[None, :]) / 2
+    _, slope = jax.jvp(lambda v: _function(kind, v, t), (middle,), (jnp.ones_like(middle),))
+    quotient = jnp.where(near, slope, (plain[:, None] - plain[None, :]) / jnp.where(near, 1.0, gap))
+    return jnp.diag(plain) + 0 * change, quotient * moved + jnp.diag(speed)
+
+
+@jax.custom_jvp
+def _once(x: Array) -> Array:
+    """Identity that refuses to be differentiated."""
+    return x
+
+
+@_once.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    raise NotImplementedError(
+        "propagate: second derivatives with respect to target or lam are not available; take differences of first ones."
+    )
+
+
+def _task(where: str, target: object, lam: ArrayLike) -> tuple[Matrix, Float[Array, ""]]:
+    """Target and relative scale as arrays, or a refusal."""
+    check_x64(where)
+    sigma = jnp.asarray(target, dtype=float)
+    check_shape(where, "target", sigma, (None, None))
+    check_finite(where, "target", sigma)
+    if 0 in sigma.shape:
+        raise ValueError(f"{where}: target must have at least one row and one column, but has shape {sigma.shape}.")
+    check_number(where, "lam", lam)
+    return sigma, jnp.asarray(lam, dtype=float)
+
+
+def _blocks(matrix: Float[Array, "*batch size size"], inp: int) -> Correlations:
+    return Correlations(matrix[..., :inp, :inp], matrix[..., inp:, :inp], matrix[..., inp:, inp:])

@@ -1,0 +1,69 @@
+r"""One layer: the flow of a quadratic loss is linear, $W(t) = W^\star + (W_0 - W^\star)\,e^{-St}$."""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import Matrix, Params
+from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
+from deeplinear.exact._quadratic import quadratic
+from deeplinear.models import Completion, EntryCompletion, Problem
+
+
+class ShallowSolution(AbstractSolution):
+    r"""One layer under a least-squares or completion loss, with or without penalty.
+
+    In a basis where the curvature is diagonal, every entry decays to its end by itself: $x(t) = x_0 e^{-ct} + b\,t\,
+    \varphi(-ct)$ with $\varphi(z) = (e^z - 1)/z$, force $b$ and rate $c \ge 0$ (a rate of zero keeps the entry, or lets
+    it drift where there is a force).
+    """
+
+    problem: Problem
+    start: Params
+    residuals: Mapping[str, Float[Array, ""]]
+    basis: Matrix
+    rates: Matrix
+    force: Matrix
+    _form: str = eqx.field(static=True)
+
+    @property
+    def form(self) -> str:
+        return self._form
+
+    def product_at(self, t: Float[Array, ""]) -> Matrix:
+        z = -self.rates * t
+        near = jnp.abs(z) < 1e-5
+        safe = jnp.where(near, 1.0, z)
+        growth = jnp.where(near, 1 + z / 2 + z**2 / 6, jnp.expm1(safe) / safe)
+        moved = jnp.exp(z) * (self.start[0] @ self.basis) + self.force * t * growth
+        return jnp.where(t > 0, moved @ self.basis.T, self.start[0])
+
+    def layers_at(self, t: Float[Array, ""]) -> Params:
+        return (self.product_at(t),)
+
+    def carried(self, t: float, layers: Params) -> tuple[tuple[np.ndarray, ...], str]:
+        return tuple(np.asarray(layer) for layer in layers), EXACT_BASIS
+
+
+def shallow(problem: Problem, params: Params) -> ShallowSolution:
+    """The closed form of one layer, or a refusal by hypothesis."""
+    network = require_network(problem)
+    require("one layer", network.depth - 1, 0.0)
+    loss = problem.loss
+    out, inp = network.product_shape
+    if isinstance(loss, EntryCompletion):
+        mask, target = (jnp.zeros((out, inp)).at[loss.rows, loss.columns].set(v) for v in (1.0, loss.values))
+        loss = Completion(target, mask)
+    residuals = {"one layer": jnp.zeros(())}
+    if isinstance(loss, Completion):
+        basis, rates, force = jnp.eye(inp), loss.mask + problem.l2, loss.mask * loss.target
+        return ShallowSolution(problem, params, residuals, basis, rates, force, "one layer, entry by entry")
+    goal = quadratic(loss)
+    values, basis = jnp.linalg.eigh(goal.covariance)
+    values = jnp.maximum(values, 0.0)
+    rates = jnp.broadcast_to(values + problem.l2, (out, inp))
+    force = (goal.target @ basis) * values
+    return ShallowSolution(problem, params, residuals, basis, rates, force, "one layer, linear flow")

@@ -1,0 +1,82 @@
+"""The verb `solve`: the closed form of a learning curve, where there is one."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax.numpy as jnp
+
+from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_x64, checked_params, near_name
+from deeplinear.exact._aligned import aligned
+from deeplinear.exact._base import AbstractSolution
+from deeplinear.exact._shallow import shallow
+from deeplinear.exact._whitened import BALANCE_TOLERANCE, whitened
+from deeplinear.models import Problem, checked_problem
+
+
+class NoClosedFormError(ValueError):
+    """No closed form applies; `reasons` has the refused hypothesis of each."""
+
+    def __init__(self, reasons: dict[str, HypothesisError]) -> None:
+        lines = "".join(f"\n  {form}: {reason}" for form, reason in reasons.items())
+        super().__init__(f"solve: no closed form is known to apply here; simulate it instead.{lines}")
+        self.reasons = reasons
+
+
+def solve(
+    problem: Problem, params: Iterable[Any], *, form: str | None = None, balance_tolerance: float = BALANCE_TOLERANCE
+) -> AbstractSolution:
+    r"""Gradient flow of a problem from given layers, in closed form.
+
+    Three forms are tried in turn, each by measuring its hypotheses: `"shallow"` (one layer, least squares or
+    completion), `"aligned"` (layers of any depth aligned with the task, which decouple into scalar modes) and
+    `"whitened"` (two $\lambda$-balanced layers under white inputs, in any position to the task).
+
+    Args:
+        problem: Model and loss.
+        params: Layers at the start, first-acting first.
+        form: Take this form only. Needed where `params` or the target are under a transformation: hypotheses cannot be
+            seen there, and only `"whitened"` is available.
+        balance_tolerance: Largest imbalance of `"whitened"`, relative to the squared norm of the layers. A larger one
+            than the default makes the solution an approximation whose error is of the order of the imbalance.
+
+    Returns:
+        Solution: `product(t)`, `params(t)`, `value(t)` (the loss), `trajectory(times, probes=...)`, and the measured
+        `residuals`.
+
+    Raises:
+        NoClosedFormError: If none applies, with the reason of each.
+        HypothesisError: If the one that was asked for does not apply.
+
+    Example:
+        >>> problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(jnp.array([[2.0, 1.0], [0.0, 1.0]])))
+        >>> params = LambdaBalanced(0.5, 0.1)(problem.model, jax.random.key(0))
+        >>> solution = solve(problem, params)
+        >>> solution.form
+        'two λ-balanced layers under white inputs'
+        >>> solution.product(1e3).round(9)
+        Array([[2., 1.],
+               [0., 1.]], dtype=float64)
+    """
+    check_x64("solve")
+    checked_problem("solve", "problem", problem)
+    layers: Params = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params("solve", "params", params))
+    problem.check(layers, "solve")
+    for position, layer in enumerate(layers):
+        check_finite("solve", f"params[{position}]", layer)
+    check_number("solve", "balance_tolerance", balance_tolerance, above=0)
+    forms: dict[str, Callable[[], AbstractSolution]] = {
+        "shallow": lambda: shallow(problem, layers),
+        "aligned": lambda: aligned(problem, layers),
+        "whitened": lambda: whitened(problem, layers, balance_tolerance=balance_tolerance),
+    }
+    if form is not None:
+        if form not in forms:
+            raise ValueError(f"solve: there is no form '{form}'. {near_name(form, forms)}")
+        return forms[form]()
+    reasons: dict[str, HypothesisError] = {}
+    for name, make in forms.items():
+        try:
+            return make()
+        except HypothesisError as reason:
+            reasons[name] = reason
+    raise NoClosedFormError(reasons)

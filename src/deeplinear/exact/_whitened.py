@@ -1,0 +1,215 @@
+r"""Two $\lambda$-balanced layers under white inputs: the Riccati solution as a whole learning curve."""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from deeplinear.core import Matrix, Params, is_concrete, one_at_a_time
+from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, checked_times, require, require_network
+from deeplinear.exact._quadratic import quadratic
+from deeplinear.exact._riccati import (
+    Correlations,
+    Eigensystem,
+    correlations_of,
+    eigensystem,
+    propagate,
+    stacked,
+    unstacked,
+)
+from deeplinear.models import Problem, lambda_estimate
+
+WHITE_TOLERANCE = 1e-10
+r"""Largest $\|S - cI\|/c$ of an input covariance that counts as white."""
+
+BALANCE_TOLERANCE = 1e-8
+r"""Largest $\|C - \lambda I\|_F$, relative to $\|W_1\|_F^2 + \|W_2\|_F^2$, that counts as $\lambda$-balanced."""
+
+TURN_TOLERANCE = 1e-9
+"""Largest difference between one turn of the hidden basis and two half ones; the error left is its power 5/3."""
+
+FARTHEST = 0.2
+"""Longest step, relative to the size of the state, over which the hidden basis is carried at once."""
+
+WINDOW = 64
+"""Steps of the hidden basis that are computed in one batch."""
+
+MOST_NODES = 4096
+"""Most states between which the hidden basis is carried along."""
+
+WIDEST = 64
+"""Widest hidden layer whose basis is carried along."""
+
+
+class WhitenedSolution(AbstractSolution):
+    r"""Two $\lambda$-balanced layers that learn a target under white inputs.
+
+    Everything that does not depend on the hidden basis is exact: product, layer correlations, loss, tangent kernel,
+    singular values of the layers. `params(t)` gives layers in the hidden basis closest to the start; `weights` carries
+    the basis along the curve, as training does.
+
+    Attributes:
+        system: Eigensystem of target and $\lambda$.
+        speed: $c$ of the input covariance $cI$; time runs $c$ times as fast.
+        factor: $[W_1^\top; W_2]$ at the start.
+    """
+
+    problem: Problem
+    start: Params
+    residuals: Mapping[str, Float[Array, ""]]
+    system: Eigensystem
+    speed: Float[Array, ""]
+    factor: Float[Array, "size hidden"]
+
+    @property
+    def form(self) -> str:
+        return "two λ-balanced layers under white inputs"
+
+    @property
+    def lam(self) -> Float[Array, ""]:
+        r"""$\lambda$ of $W_2^\top W_2 - W_1 W_1^\top = \lambda I$."""
+        return self.system.lam
+
+    def state(self, t: ArrayLike) -> Float[Array, "size hidden"]:
+        r"""A factor $Q$ with the right $QQ^\top$ at a time, in no particular hidden basis."""
+        return propagate(self.factor, self.system, self.speed * jnp.asarray(t, dtype=float))
+
+    def correlations(self, t: ArrayLike) -> Correlations:
+        r"""$W_1^\top W_1$, $W_2 W_1$ and $W_2 W_2^\top$ at a time."""
+        return correlations_of(self.state(t), self.system.inp)
+
+    def product_at(self, t: Float[Array, ""]) -> Matrix:
+        return self.correlations(t).product
+
+    def layers_at(self, t: Float[Array, ""]) -> Params:
+        state = self.state(t)
+        return unstacked(state @ jax.lax.stop_gradient(_turn(state, self.factor)), self.system.inp)
+
+    def carried(self, t: float, layers: Params) -> tuple[tuple[np.ndarray, ...], str]:
+        state, known = self._carried(np.array([0.0, t])) if t > 0 else (np.asarray(self.factor)[None], EXACT_BASIS)
+        return (state[-1][: self.system.inp].T, state[-1][self.system.inp :]), known
+
+    def weights(self, times: object) -> tuple[np.ndarray, ...]:
+        r"""Layers at increasing times, in the hidden basis that training gives, stacked over the times.
+
+        Gradient flow moves the hidden basis without turning it, $Q^\top\dot Q$ being symmetric; the basis is carried
+        along the curve in small steps, to an accuracy of about $10^{-9}$.
+        """
+        moments = checked_times("WhitenedSolution.weights", times)
+        nodes = moments if moments[0] == 0 else np.concatenate([[0.0], moments])
+        states = self._carried(nodes)[0] if len(nodes) > 1 else np.asarray(self.factor)[None]
+        last = states[-len(moments) :]
+        return np.swapaxes(last[:, : self.system.inp], 1, 2), last[:, self.system.inp :]
+
+    def _carried(self, nodes: Float[np.ndarray, " nodes"]) -> tuple[np.ndarray, str]:
+        """States at increasing times from 0 on, in the hidden basis that moves with them."""
+        if self.factor.shape[1] > WIDEST:
+            states = _states(self, jnp.asarray(nodes))
+            turned = jax.vmap(lambda state: state @ _turn(state, self.factor))(states)
+            return np.asarray(turned), f"closest to the start (wider than {WIDEST}, so not carried along)"
+        wanted = set(nodes)
+        while True:
+            halves = (nodes[:-1] + nodes[1:]) / 2
+            turns, gaps, ends = _carry(self, nodes, halves)
+            rough = gaps > TURN_TOLERANCE
+            if not rough.any() or len(nodes) + rough.sum() > MOST_NODES:
+                break
+            nodes = np.sort(np.concatenate([nodes, halves[rough]]))
+        turn = np.eye(self.factor.shape[1])
+        kept = [np.asarray(self.factor)]
+        for step, end, node in zip(turns, ends, nodes[1:], strict=True):
+            turn = step @ turn
+            if node in wanted:
+                kept.append(end @ turn)
+        worst = float(np.max(gaps, initial=0.0))
+        known = EXACT_BASIS if worst <= TURN_TOLERANCE else f"carried along the curve to {worst:.0e} only"
+        return np.stack(kept), known
+
+
+@one_at_a_time
+@eqx.filter_jit
+def _states(solution: WhitenedSolution, times: Float[Array, " times"]) -> Float[Array, "times size hidden"]:
+    return jax.vmap(solution.state)(times)
+
+
+def _turn(state: Array, reference: Array) -> Array:
+    """Rotation of the hidden basis that brings a state closest to a reference."""
+    left, _, right_t = jnp.linalg.svd(state.T @ reference, full_matrices=False)
+    return left @ right_t
+
+
+def _carry(
+    solution: WhitenedSolution, nodes: np.ndarray, halves: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Turns between neighbouring nodes, how far one turn differs from two half ones, and the states after each."""
+    parts = []
+    for begin in range(0, len(halves), WINDOW):
+        times = np.stack([nodes[:-1], halves, nodes[1:]])[:, begin : begin + WINDOW]
+        short = WINDOW - times.shape[1]  # Filled up, so that one length is compiled.
+        padded = np.concatenate([times, np.repeat(times[:, -1:], short, axis=1)], axis=1)
+        parts.append([np.asarray(part)[: times.shape[1]] for part in _turns(solution, jnp.asarray(padded))])
+    turns, gaps, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return turns, gaps, ends
+
+
+@one_at_a_time
+@eqx.filter_jit
+def _turns(solution: WhitenedSolution, times: Float[Array, "3 steps"]) -> tuple[Array, Array, Array]:
+    """Turns over steps with given begin, middle and end, to fourth order.
+
+    Turning to the closest basis carries it along up to an error of third order in the step, which two half steps make
+    four times smaller in all; the cube root of the difference removes it.
+    """
+
+    def one(before: Array, middle: Array, after: Array) -> tuple[Array, Array]:
+        whole, halves = _turn(after, before), _turn(after, middle) @ _turn(middle, before)
+        gap = whole.T @ halves
+        scales = [jnp.linalg.norm(state) for state in (before, after)]
+        size = jnp.linalg.norm(after @ (halves - whole)) / scales[1]
+        # A step that moves the state far may have no error to see: its middle may be as good as its end.
+        moved = jnp.linalg.norm(after @ halves / scales[1] - before / scales[0])
+        size = jnp.where(moved > FARTHEST, 1.0, size)
+        left, _, right_t = jnp.linalg.svd(jnp.eye(gap.shape[0]) + (gap - gap.T) / 6)
+        return halves @ (left @ right_t), jnp.where(jnp.isfinite(size), size, 0.0)
+
+    states = jax.vmap(solution.state)(times.ravel()).reshape(*times.shape, *solution.factor.shape)
+    turns, gaps = jax.vmap(one)(*states)
+    return turns, gaps, states[2]
+
+
+def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BALANCE_TOLERANCE) -> WhitenedSolution:
+    """The closed form of two balanced layers under white inputs, or a refusal by hypothesis.
+
+    Under a transformation (derivatives, compilation) hypotheses about values cannot be seen and are not checked.
+    """
+    network = require_network(problem)
+    require("two layers", abs(network.depth - 2), 0.0)
+    if is_concrete(problem.l2):
+        require("no penalty", float(problem.l2), 0.0, "A penalty does not keep what the layers conserve.")
+    goal = quadratic(problem.loss)
+    speed = jnp.trace(goal.covariance) / goal.covariance.shape[0]
+    colour = jnp.linalg.norm(goal.covariance - speed * jnp.eye(goal.covariance.shape[0]), 2) / speed
+    estimate = lambda_estimate(params)
+    size = jnp.sum(params[0] ** 2) + jnp.sum(params[1] ** 2)
+    misfit = jnp.where(size > 0, estimate.frobenius[0] / jnp.where(size > 0, size, 1.0), 0.0)
+    if is_concrete(colour):
+        require("white inputs", float(colour), WHITE_TOLERANCE, "Whiten them, see `whiten`.")
+    if is_concrete(misfit):
+        require(
+            "λ-balanced layers",
+            float(misfit),
+            balance_tolerance,
+            f"The best λ is {float(estimate.lam[0]):.6g}. Start from LambdaBalanced, or simulate.",
+        )
+    return WhitenedSolution(
+        problem,
+        params,
+        {"white inputs": colour, "λ-balanced layers": misfit},
+        eigensystem(goal.target, estimate.lam[0]),
+        speed,
+        stacked(params),
+    )
