@@ -26,7 +26,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 # Before the first import of the package: every annotation of it, shapes included, is checked at every call.
 jaxtyping.install_import_hook("deeplinear", "checking.annotations")
 
-DEFAULT_SEEDS = 2
+DEFAULT_SEEDS = 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

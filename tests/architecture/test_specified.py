@@ -1,6 +1,7 @@
 """Every specified item is covered by a test or says why not. Markers are read from the sources; no test is run."""
 
 import ast
+import functools
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from architecture.source import TESTS, syntax
 
 
+@functools.cache
 def specified() -> dict[str, dict[str, str]]:
     """Title, and reason where one is given, of each item by its id `specification:item`."""
     tables = tomllib.loads((TESTS / "specified.toml").read_text(encoding="utf-8"))
@@ -29,6 +31,7 @@ def markers(path: Path) -> list[tuple[str | None, int]]:
     ]
 
 
+@functools.cache
 def covered() -> dict[str, list[str]]:
     """Places of the markers by id."""
     places: dict[str, list[str]] = {}

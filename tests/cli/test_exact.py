@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from deeplinear.cli._main import app
 from deeplinear.core import Trajectory
-from deeplinear.exact import mode_strength
+from deeplinear.exact import balanced_mode
 
 SPECTRUM = ("--spectrum", "2,1")
 SHORT = ("--horizon", "3", "--points", "4")
@@ -20,15 +20,15 @@ def dln(*arguments: object) -> Result:
 
 @pytest.mark.covers("exact:F34")
 def test_exact_gives_the_curve_and_says_why_it_may(tmp_path) -> None:
-    """An aligned network of two layers: singular values follow the scalar formula."""
-    start = ("--widths", "2,2,2", "--init", "task-aligned", "--init-scale", "0.1", "--lam", "0.5")
+    """An aligned network: singular values follow the equation of balanced modes."""
+    start = ("--widths", "2,2,2,2", "--init", "task-aligned", "--init-scale", "0.1")
     run = dln("exact", *start, *SPECTRUM, *SHORT, "--out", tmp_path, "--json")
     assert run.exit_code == 0, run.stderr
     answer = json.loads(run.stdout)
     assert answer["ok"] and answer["finished"] and answer["info"]["method"] == "closed form: aligned modes"
     assert max(answer["info"]["hypotheses"].values()) < 1e-12
     stored = Trajectory.load(tmp_path / "exact")
-    wanted = mode_strength(stored.times[:, None], 0.1, np.array([2.0, 1.0]), 0.5)
+    wanted = np.stack([balanced_mode(stored.times, 0.1, strength, 3) for strength in (2.0, 1.0)], axis=1)
     assert np.abs(stored["singular_values"] - wanted).max() < 1e-12
     assert (tmp_path / "exact.png").exists()
 

@@ -26,6 +26,8 @@ recovered = jax.jit(recovered_correlations)
 
 ROUNDING = 1e-12
 SIX_DIGITS = 1e-6
+LAWS = (50.0, 500.0, 5000.0)
+"""λ over which small distances fall as its fourth power."""
 
 
 def white(rng: np.random.Generator, inp: int, samples: int) -> np.ndarray:
@@ -98,7 +100,7 @@ def test_small_distances_keep_their_digits(seed: int) -> None:
     rng = np.random.default_rng(seed)
     old, new = 0.5 * rng.normal(size=(3, 3)), rng.normal(size=(3, 3))
     laws = []
-    for lam in (50.0, 500.0, 5000.0):
+    for lam in LAWS:
         with mpmath.workdps(60):
             wanted = exact_distance(old, new, lam)
             found = float(distance(recovered(old, lam), recovered(new, lam)))
@@ -106,6 +108,10 @@ def test_small_distances_keep_their_digits(seed: int) -> None:
         laws.append(found * lam**4)
     assert abs(laws[1] / laws[2] - 1) < 0.002  # corrections fall as 1/λ²
     assert abs(laws[0] / laws[2] - 1) < 0.2
+    # From nothing to strengths 2, 1, 0 the law is that of the variance of s² = 4, 1, 0, which is 26/9.
+    fixed = [distance(*(recovered(w, lam) for w in (np.zeros((3, 3)), np.diag([2.0, 1.0, 0.0])))) for lam in LAWS]
+    laws = [float(d) * lam**4 / (26 / 9) for d, lam in zip(fixed, LAWS, strict=True)]
+    assert max(abs(law - 1) for law in laws) < 0.02 and abs(laws[2] - 1) < SIX_DIGITS
 
 
 @pytest.mark.covers("exact:F15")

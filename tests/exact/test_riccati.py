@@ -87,6 +87,14 @@ def test_reference_agrees_with_a_taylor_series_of_the_weights() -> None:
     closed = np.array(case["closed"])
     for name, block in (("input", closed[:inp, :inp]), ("product", closed[inp:, :inp]), ("output", closed[inp:, inp:])):
         np.testing.assert_allclose(case[name], block, rtol=0, atol=2e-16 * np.max(np.abs(closed)))
+    # So does the propagator. An input that nothing depends on is added: the shape is then one that is compiled anyway.
+    padded = {name: np.pad(np.array(case[name]), ((0, 0), (0, 1))) for name in ("first", "target")}
+    found = solved([case | padded | {"times": [case["time"]]}])[0, 0]
+    assert found.shape == (6, 6) and np.all(found[inp] == 0)
+    kept = np.delete(np.delete(found, inp, axis=0), inp, axis=1)
+    product = np.array(case["product"])
+    wanted = np.block([[np.array(case["input"]), product.T], [product, np.array(case["output"])]])
+    assert missed(kept, wanted) <= GENERIC
 
 
 def balanced(u: np.ndarray, values: np.ndarray, v: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray]:

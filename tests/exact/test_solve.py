@@ -128,6 +128,8 @@ def test_closed_form_is_the_flow(name: str) -> None:
     assert run.info["hidden_basis"] == "as training gives it"
     for found, wanted in zip(run.params, layers[-1], strict=True):
         assert np.abs(found - wanted).max() < BASIS
+    assert np.abs(solution.product(TIMES) - run["product"]).max() < 1e-13
+    assert np.abs(solution.value(TIMES) - run["loss"]).max() < 1e-13
     assert run.result.finished and run.info["method"] == f"closed form: {solution.form}"
     assert all(value < 1e-10 for value in run.info["hypotheses"].values())
 
@@ -169,6 +171,59 @@ def test_saddles_rest() -> None:
     assert np.all(np.asarray(solve(problem, (np.zeros((2, 2)), np.zeros((2, 2)))).product(50.0)) == 0)
     solution = solve(problem, (np.diag([0.0, 0.0]), np.diag([0.3, 0.0])))
     assert np.allclose(solution.product(200.0), np.diag([2.0, 0.0]), atol=1e-12)
+    # Balanced layers whose product has the wrong sign can only lose it.
+    target = np.array([[1.0, 2.0], [-1.0, 0.5]])
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(target))
+    stuck = solve(problem, TaskAligned(target, [0.3, -0.2])(problem.model, jax.random.key(0)), form="aligned")
+    assert np.linalg.svd(stuck.product(1e4), compute_uv=False)[1] < 1e-3
+
+
+@pytest.mark.parametrize("form", ["aligned", "whitened"])
+@pytest.mark.parametrize(
+    ("target", "second", "time"),
+    [
+        ([1e8, 1.0], [0.3, 0.3], 100.0),
+        ([1.0, 5e-8], [0.3, 0.3], 1e12),
+        ([2.0, 1.0], [1.0, 1e-15], 45.0),
+        ([2.0, 1.0], [1.0, -(1 + 5e-14)], 60.0),
+    ],
+)
+def test_weak_modes_are_learned_in_the_end(target, second, time: float, form: str) -> None:
+    """Targets and strengths of very different sizes, and nearly equal layers: nothing real is taken for zero."""
+    first = np.abs(second) if second[1] > 0 else np.ones(2)
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.diag(target)))
+    solution = solve(problem, (np.diag(first), np.diag(second)), form=form)
+    assert np.allclose(np.diag(solution.product(time)), target, rtol=1e-9)
+
+
+def test_nearly_equal_singular_values_have_vectors_of_their_own() -> None:
+    turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.diag([1.0, 1 + 5e-8])))
+    layer = turn @ np.diag([0.3, 0.2]) @ turn.T
+    with pytest.raises(HypothesisError, match="modes of the network that are modes of the target"):
+        solve(problem, (layer, layer), form="aligned")
+
+
+def test_an_imbalance_next_to_a_saddle_is_refused() -> None:
+    """It decides when the saddle is left, however small it is."""
+    start = np.array([[0.3, 0.1], [-0.1, 0.2]])
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.array([[1.0, 0.3], [0.2, -1.0]])))
+    assert solve(problem, (start, start.T)).form.startswith("two λ-balanced")
+    with pytest.raises(HypothesisError, match="overlap with every mode"):
+        solve(problem, (start, start.T + 1e-11 * np.array([[1.0, 2.0], [0.0, 3.0]])), form="whitened")
+
+
+def test_probes_see_the_hidden_basis_of_training() -> None:
+    def first_layer(t, params, problem):
+        return params[0]
+
+    problem, params, gradient = case_white(np.random.default_rng(4))
+    solution = solve(problem, params)
+    run = solution.trajectory(TIMES, probes=[loss, first_layer])
+    layers = descend(gradient, [np.asarray(layer) for layer in params], TIMES)
+    assert np.abs(run["first_layer"] - np.stack([one[0] for one in layers])).max() < BASIS
+    told = solution.trajectory(TIMES, probes=[loss, first_layer], carry=False).info["hidden_basis"]
+    assert told == "closest to the start"
 
 
 def test_repeated_singular_values() -> None:
@@ -257,6 +312,16 @@ def test_wide_hidden_layers_are_not_carried_along_and_say_so() -> None:
     assert np.abs(run.params[1] @ run.params[0] - np.diag([2.0, 1.0])).max() < 1.0
 
 
+def test_the_limit_is_that_of_the_start() -> None:
+    """The target at infinite time, or a refusal where a mode can never be learned."""
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.diag([2.0, -1.0])))
+    start = np.array([[0.3, 0.1], [-0.1, 0.2]])
+    found = solve(problem, LambdaBalanced(0.5, 0.3)(problem.model, jax.random.key(0)), form="whitened").limit()
+    assert np.abs(found.product - np.diag([2.0, -1.0])).max() < 1e-12
+    with pytest.raises(HypothesisError, match="overlap with every mode"):
+        solve(problem, (start, start.T), form="whitened").limit()
+
+
 def test_derivatives_of_observables() -> None:
     """Loss and product with respect to target and start, by the slope of a Taylor expansion."""
     rng = np.random.default_rng(0)
@@ -271,5 +336,9 @@ def test_derivatives_of_observables() -> None:
     value, slopes = jax.value_and_grad(observed, argnums=(0, 1))(jnp.asarray(target), 1.0)
     slope = float(jnp.sum(slopes[0] * direction) + slopes[1])
     steps = np.array([1e-3, 1e-4])
+    # At the start itself the derivative in time is that of the flow: minus the squared gradient.
+    solution = solve(Problem(model, SquaredDistance(target)), (first, second))
+    squared = sum(float(jnp.sum(g**2)) for g in solution.problem.gradient((first, second)))
+    assert float(jax.grad(solution.value)(0.0)) == pytest.approx(-squared, rel=1e-12)
     rests = [abs(float(observed(target + h * direction, 1.0 + h)) - float(value) - h * slope) for h in steps]
     assert rests[0] > 1e-9 and 80 < rests[0] / rests[1] < 125  # of second order in the step

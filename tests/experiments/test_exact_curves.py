@@ -12,7 +12,7 @@ from deeplinear.plots import paper_style
 FIGURES = {experiment.id: experiment for experiment in EXPERIMENTS}
 
 
-@pytest.mark.covers("exact:fig1b", "exact:fig2", "exact:F7", "exact:S36")
+@pytest.mark.covers("exact:fig1a", "exact:fig1b", "exact:fig2", "exact:F7", "exact:S36")
 def test_figures_1_and_2_have_their_recorded_numbers() -> None:
     """One run serves both; steps ten times the paper's, so that differences are ten times the recorded ones."""
     chosen = FIGURES["exact/fig2"]

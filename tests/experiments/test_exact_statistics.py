@@ -80,7 +80,7 @@ def test_tables() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.covers("exact:F32", "exact:E31")
+@pytest.mark.covers("exact:lora", "exact:F32", "exact:E31")
 def test_adapters() -> None:
     dataset, claims = made("lora", lams=(0.1, 10.0), points=15)
     assert failing(claims) == []

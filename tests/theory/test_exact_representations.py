@@ -12,33 +12,48 @@ from deeplinear.theory.exact import _convergence, _representations
 
 CHECKS = {c.id: c for module in (_representations, _convergence) for c in module.CHECKS}
 INSTANCES = 4
-
-
-@pytest.mark.covers(
-    "exact:S15",
-    "exact:S16",
-    "exact:S17",
-    "exact:S18",
-    "exact:S19",
-    "exact:S20",
-    "exact:S23",
-    "exact:S24",
-    "exact:S25",
-    "exact:S34",
-    "exact:E18",
-    "exact:E19",
-    "exact:E22",
-    "exact:E23",
-    "exact:E29",
-    "exact:E30",
-    "exact:E32",
+STATEMENTS = (
+    pytest.param("exact/theorem-5.2", marks=pytest.mark.covers("exact:S15"), id="exact/theorem-5.2"),
+    pytest.param("exact/theorem-c3", marks=pytest.mark.covers("exact:S16"), id="exact/theorem-c3"),
+    pytest.param("exact/erratum-limit-rank", marks=pytest.mark.covers("exact:E22"), id="exact/erratum-limit-rank"),
+    pytest.param("exact/similarity-identity", marks=pytest.mark.covers("exact:S34"), id="exact/similarity-identity"),
+    pytest.param("exact/erratum-similarities", marks=pytest.mark.covers("exact:E29"), id="exact/erratum-similarities"),
+    pytest.param("exact/theorem-c4", marks=pytest.mark.covers("exact:S17"), id="exact/theorem-c4"),
+    pytest.param("exact/erratum-equation-164", marks=pytest.mark.covers("exact:E18"), id="exact/erratum-equation-164"),
+    pytest.param("exact/kernel-distance", marks=pytest.mark.covers("exact:S20"), id="exact/kernel-distance"),
+    pytest.param(
+        "exact/erratum-kernel-change",
+        marks=pytest.mark.covers("exact:S18", "exact:E19"),
+        id="exact/erratum-kernel-change",
+    ),
+    pytest.param("exact/kernel-fourth-power", marks=pytest.mark.covers("exact:S19"), id="exact/kernel-fourth-power"),
+    pytest.param(
+        "exact/erratum-kernel-identity", marks=pytest.mark.covers("exact:E32"), id="exact/erratum-kernel-identity"
+    ),
+    pytest.param("exact/late-rate", marks=pytest.mark.covers("exact:S23"), id="exact/late-rate"),
+    pytest.param("exact/erratum-late-rate", marks=pytest.mark.covers("exact:E23"), id="exact/erratum-late-rate"),
+    pytest.param("exact/overlap-bound", marks=pytest.mark.covers("exact:S24"), id="exact/overlap-bound"),
+    pytest.param(
+        "exact/determinant-obstruction", marks=pytest.mark.covers("exact:S25"), id="exact/determinant-obstruction"
+    ),
+    pytest.param(
+        "exact/erratum-rich-guarantee", marks=pytest.mark.covers("exact:E30"), id="exact/erratum-rich-guarantee"
+    ),
+    pytest.param("exact/bottleneck-limit", marks=pytest.mark.covers("exact:S25"), id="exact/bottleneck-limit"),
 )
-@pytest.mark.parametrize("name", CHECKS)
+"""Every check of these modules, each with what it holds."""
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
 def test_statement_holds_and_its_violations_are_caught(name: str, seed: int) -> None:
     outcome = verify(CHECKS[name], instances=INSTANCES, seed=seed)
     expected = STATUS.erratum if "erratum" in name else STATUS.holds
     assert outcome.status is expected, outcome.message
     assert outcome.trials and all(trial.caught for trial in outcome.trials)
+
+
+def test_every_check_is_run() -> None:
+    assert {entry if isinstance(entry, str) else entry.values[0] for entry in STATEMENTS} == set(CHECKS)
 
 
 def test_network_of_a_user(seed: int) -> None:

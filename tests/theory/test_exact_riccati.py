@@ -10,34 +10,41 @@ from deeplinear.theory.exact import _riccati, _riccati_errata
 
 CHECKS = {check.id: check for module in (_riccati, _riccati_errata) for check in module.CHECKS}
 INSTANCES = 3
-
-
-@pytest.mark.covers(
-    "exact:S1",
-    "exact:S2",
-    "exact:S3",
-    "exact:S4",
-    "exact:S5",
-    "exact:S6",
-    "exact:S7",
-    "exact:S10",
-    "exact:S32",
-    "exact:S33",
-    "exact:S36",
-    "exact:E1",
-    "exact:E3",
-    "exact:E4",
-    "exact:E6",
-    "exact:E7",
-    "exact:E9",
-    "exact:F7",
+STATEMENTS = (
+    pytest.param("exact/theorem-a2", marks=pytest.mark.covers("exact:S1"), id="exact/theorem-a2"),
+    pytest.param("exact/balance-under-descent", marks=pytest.mark.covers("exact:S2"), id="exact/balance-under-descent"),
+    pytest.param("exact/lemma-4.1", marks=pytest.mark.covers("exact:S3"), id="exact/lemma-4.1"),
+    pytest.param("exact/lemma-4.2", marks=pytest.mark.covers("exact:S4"), id="exact/lemma-4.2"),
+    pytest.param("exact/lemma-b2", marks=pytest.mark.covers("exact:S5"), id="exact/lemma-b2"),
+    pytest.param("exact/theorem-4.3", marks=pytest.mark.covers("exact:S6"), id="exact/theorem-4.3"),
+    pytest.param("exact/theorem-b5", marks=pytest.mark.covers("exact:S7"), id="exact/theorem-b5"),
+    "exact/propagator",
+    pytest.param("exact/any-width", marks=pytest.mark.covers("exact:S10"), id="exact/any-width"),
+    pytest.param("exact/mirrors", marks=pytest.mark.covers("exact:S32"), id="exact/mirrors"),
+    pytest.param("exact/function-space", marks=pytest.mark.covers("exact:S33"), id="exact/function-space"),
+    pytest.param(
+        "exact/descent-against-flow", marks=pytest.mark.covers("exact:S36", "exact:F7"), id="exact/descent-against-flow"
+    ),
+    pytest.param("exact/erratum-overlaps", marks=pytest.mark.covers("exact:E1"), id="exact/erratum-overlaps"),
+    pytest.param("exact/erratum-complement", marks=pytest.mark.covers("exact:E3"), id="exact/erratum-complement"),
+    pytest.param("exact/erratum-lower-block", marks=pytest.mark.covers("exact:E4"), id="exact/erratum-lower-block"),
+    pytest.param("exact/erratum-decaying-form", marks=pytest.mark.covers("exact:E6"), id="exact/erratum-decaying-form"),
+    pytest.param("exact/erratum-inverse", marks=pytest.mark.covers("exact:E7"), id="exact/erratum-inverse"),
+    pytest.param("exact/erratum-proof-of-a2", marks=pytest.mark.covers("exact:E9"), id="exact/erratum-proof-of-a2"),
 )
-@pytest.mark.parametrize("name", CHECKS)
+"""Every check of these modules, each with what it holds."""
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
 def test_statement_holds_and_its_violations_are_caught(name: str, seed: int) -> None:
     outcome = verify(CHECKS[name], instances=INSTANCES, seed=seed)
     expected = STATUS.erratum if "erratum" in name else STATUS.holds
     assert outcome.status is expected, outcome.message
     assert outcome.trials and all(trial.caught for trial in outcome.trials)
+
+
+def test_every_check_is_run() -> None:
+    assert {entry if isinstance(entry, str) else entry.values[0] for entry in STATEMENTS} == set(CHECKS)
 
 
 def test_a_given_problem_is_examined(seed: int) -> None:

@@ -24,6 +24,8 @@ def simulate_command(flags: dict[str, Any], config: str | None, as_json: bool) -
     if as_json:
         print_json(payload("simulate", trajectory, files))
     else:
-        print_table([*trajectory.rows(), *(("written", str(file)) for file in files)])
+        refused = trajectory.info.get("closed_form", {}).items()
+        reasons = [("no closed form", f"{form}: {reason}") for form, reason in refused]
+        print_table([*trajectory.rows(), *reasons, *(("written", str(file)) for file in files)])
     complain(trajectory, files)
     return code_of(trajectory)

@@ -9,7 +9,7 @@ run between unit vectors.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +27,18 @@ ALIGNMENT_TOLERANCE = 1e-12
 r"""Largest misalignment $\|W_l r_{l-1,k} - a_{lk} r_{lk}\|$, relative to the layer's largest singular value."""
 
 NOTHING = 1e-14
-"""Strengths below this, relative to the layer's largest singular value, are rounding and count as zero."""
+"""Images below this, relative to the layer's largest singular value, may be rounding; see `_extend`."""
+
+REAL = 1e-6
+"""How closely a layer must lead a small image back to where it came from for it to be more than rounding."""
 
 SAME = 1e-7
-"""Singular values of the target closer than this, relative to the largest, share one singular space."""
+"""Singular values of the target closer than this, relative to the largest, may share one singular space."""
+
+EPS = float(np.finfo(float).eps)
+
+
+PLACE = "modes of the network that are modes of the target"
 
 
 class Chains(NamedTuple):
@@ -78,8 +86,8 @@ class AlignedSolution(AbstractSolution):
     def product_at(self, t: Float[Array, ""]) -> Matrix:
         return self.problem.product(self.layers_at(t))
 
-    def carried(self, t: float, layers: Params) -> tuple[tuple[np.ndarray, ...], str]:
-        return tuple(np.asarray(layer) for layer in layers), EXACT_BASIS
+    def carried(self, times: Float[np.ndarray, " times"], last: Params, carry: bool) -> tuple[tuple[Any, ...], str]:
+        return tuple(layer[None] for layer in last), EXACT_BASIS
 
 
 def aligned(problem: Problem, params: Params) -> AlignedSolution:
@@ -126,7 +134,7 @@ def _singular_ends(problem: Problem, layers: list[np.ndarray]) -> tuple[Ends, di
     top = max(values[0], 1e-300)
     spaces = np.split(np.arange(modes), np.flatnonzero(-np.diff(values) > SAME * top) + 1)
     for space in spaces:
-        null = values[space[0]] <= SAME * top
+        null = values[space[0]] <= max(target.shape) * EPS * top
         # A singular space is free: the product says which vectors the network uses there.
         columns = np.arange(space[0], right.shape[1]) if null else space
         rows = np.arange(space[0], left.shape[1]) if null else space
@@ -148,9 +156,20 @@ def _singular_ends(problem: Problem, layers: list[np.ndarray]) -> tuple[Ends, di
         ALIGNMENT_TOLERANCE,
         "Whiten the inputs.",
     )
-    signs = np.einsum("ik,ij,jk->k", last, target, first)
-    ends = (first, last, np.where(values > SAME * top, signs, 0.0), np.maximum(rates, 0.0))
-    return ends, {"inputs whose covariance shares the singular vectors of the target": spread}
+    values = np.einsum("ik,ij,jk->k", last, target, first)
+    gap = float(np.abs(left.T @ target @ right - _rectangular(values, target.shape)).max()) / top
+    residuals = {"inputs whose covariance shares the singular vectors of the target": spread, PLACE: gap}
+    require(
+        PLACE, gap, ALIGNMENT_TOLERANCE, "Nearly equal singular values of the target leave its vectors little room."
+    )
+    return (first, last, values, np.maximum(rates, 0.0)), residuals
+
+
+def _rectangular(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A matrix with values on its diagonal."""
+    matrix = np.zeros(shape)
+    np.fill_diagonal(matrix, values)
+    return matrix
 
 
 def _observed_ends(loss: Completion | EntryCompletion, shape: tuple[int, int]) -> tuple[Ends, dict[str, float]]:
@@ -184,13 +203,13 @@ def _chains(
     vectors = [first.copy(), *(np.full((len(layer), modes), np.nan) for layer in layers[:-1]), last.copy()]
     for k in range(modes):
         for i in range(depth - 1):  # forwards, as far as the mode has strength
-            _extend(vectors[i + 1], k, layers[i] @ vectors[i][:, k], tops[i])
+            _extend(vectors[i + 1], k, layers[i], vectors[i][:, k], tops[i])
             if np.isnan(vectors[i + 1][0, k]):
                 break
         for i in range(depth - 1, 0, -1):  # backwards, to where the forward chain came
             if not np.isnan(vectors[i][0, k]):
                 break
-            _extend(vectors[i], k, layers[i].T @ vectors[i + 1][:, k], tops[i])
+            _extend(vectors[i], k, layers[i].T, vectors[i + 1][:, k], tops[i])
             if np.isnan(vectors[i][0, k]):
                 break
     # A mode that is broken in two places is at rest: no gradient reaches it.
@@ -209,11 +228,29 @@ def _chains(
     gap = product - (kept[-1] * strengths.prod(axis=1)) @ kept[0].T
     scale = max(float(np.abs(product).max()), float(np.abs(targets).max(initial=0.0)), 1e-300)
     misfit = max(misfit, float(np.abs(gap).max()) / scale)
-    return Chains(tuple(kept), strengths, targets[whole], rates[whole]), misfit
+    return Chains(tuple(kept), _tied(strengths, 4 * max(map(len, vectors)) * EPS), targets[whole], rates[whole]), misfit
 
 
-def _extend(vectors: np.ndarray, k: int, image: np.ndarray, top: float) -> None:
-    """The next vector of a chain, if the layer does not end it."""
-    size = np.linalg.norm(image)
-    if size > NOTHING * top:
-        vectors[:, k] = image / size
+def _tied(strengths: np.ndarray, rounding: float) -> np.ndarray:
+    """Strengths in which those that equal the smallest of their mode to rounding equal it exactly.
+
+    Layers that are equal stay equal and cannot change sign; the rounding of a projection must not make them differ.
+    """
+    sizes = np.abs(strengths)
+    least = sizes.min(axis=1, keepdims=True)
+    return np.where(sizes - least <= rounding * sizes, np.copysign(least, strengths), strengths)
+
+
+def _extend(vectors: np.ndarray, k: int, layer: np.ndarray, before: np.ndarray, top: float) -> None:
+    """The next vector of a chain, if the layer does not end it.
+
+    A small image is real if the layer leads it back to where it came from; rounding is led anywhere.
+    """
+    image = layer @ before
+    size = float(np.linalg.norm(image))
+    if size == 0:
+        return
+    after = image / size
+    returned = float(np.linalg.norm(layer.T @ after - size * before))
+    if size > NOTHING * top or returned <= REAL * size:
+        vectors[:, k] = after

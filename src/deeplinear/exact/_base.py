@@ -17,10 +17,12 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    Stack,
     Trajectory,
     check_number,
     check_shape,
     describe,
+    is_concrete,
     one_at_a_time,
 )
 from deeplinear.models import DeepLinear, Problem
@@ -28,6 +30,12 @@ from deeplinear.probes import checked_probes, dimension_names, loss
 
 EXACT_BASIS = "as training gives it"
 """What is known of the hidden basis where nothing is left open."""
+
+BLIND = 1e-6
+"""Relative change up to which a probe counts as one that does not see the hidden basis."""
+
+CLOSEST_BASIS = "closest to the start"
+"""What is known of the hidden basis where it was not carried along."""
 
 WINDOW = 4096
 """Times at which probes are evaluated in one batch."""
@@ -54,29 +62,41 @@ class AbstractSolution(eqx.Module):
         """End-to-end matrix at a time."""
 
     @abc.abstractmethod
-    def carried(self, t: float, layers: Params) -> tuple[tuple[np.ndarray, ...], str]:
-        """The layers at a time in the hidden basis that training gives, and what is known of that basis."""
+    def carried(self, times: Float[np.ndarray, " times"], last: Params, carry: bool) -> tuple[tuple[Any, ...], str]:
+        """Layers at times in the hidden basis that training gives, if wanted, and what is known of that basis.
 
-    def params(self, t: ArrayLike) -> Params:
-        """Layers at a time; a pure function that can be compiled, batched and differentiated."""
-        return _layers(self, _moment(t))
+        `last` are the layers at the last time as `params` gives them; they are enough where only that one is asked for.
+        """
 
-    def product(self, t: ArrayLike) -> Matrix:
-        """End-to-end matrix at a time; a pure function that can be compiled, batched and differentiated."""
-        return _product(self, _moment(t))
+    def params(self, t: ArrayLike) -> tuple[Array, ...]:
+        """Layers at a time, or stacked over several; a pure function: batch it, differentiate it, compile
+        it within a function of yours."""
+        return _layers(self, moments_of(t))
 
-    def value(self, t: ArrayLike) -> Float[Array, ""]:
-        """Loss at a time; a pure function that can be compiled, batched and differentiated."""
-        return _value(self, _moment(t))
+    def product(self, t: ArrayLike) -> Float[Array, "*times out inp"]:
+        """End-to-end matrix at a time, or at several; a pure function: batch it, differentiate it, compile
+        it within a function of yours."""
+        return _product(self, moments_of(t))
+
+    def value(self, t: ArrayLike) -> Float[Array, "*times"]:
+        """Loss at a time, or at several; a pure function: batch it, differentiate it, compile
+        it within a function of yours."""
+        return _value(self, moments_of(t))
 
     def trajectory(
-        self, times: Any, *, probes: Callable[..., Any] | Iterable[Callable[..., Any]] = (loss,)
+        self,
+        times: Any,
+        *,
+        probes: Callable[..., Any] | Iterable[Callable[..., Any]] = (loss,),
+        carry: bool = True,
     ) -> Trajectory:
         r"""Probes along the curve, in the same form as the record of a simulation.
 
         Args:
             times: Increasing times from 0 on.
             probes: Observables, as for `simulate`.
+            carry: Whether to carry the hidden basis along the curve, as training does, for the final layers and for
+                probes that see it; without it both are in the basis closest to the start, and much is saved.
 
         Returns:
             Trajectory; `info` says which closed form made it, with the measured residuals of its hypotheses, and what
@@ -94,10 +114,21 @@ class AbstractSolution(eqx.Module):
             # Short windows are filled up, so that few lengths are compiled.
             size = min(WINDOW, 1 << (len(window) - 1).bit_length())
             padded = np.concatenate([window, np.full(size - len(window), window[-1])])
-            values, layers = _record(self, found, jnp.asarray(padded))
+            values, layers = _record(self, found, jnp.asarray(padded), None)
             parts.append([np.asarray(value)[: len(window)] for value in values])
         values = {item.name: np.concatenate(part) for item, part in zip(found, zip(*parts, strict=True), strict=True)}
-        layers, basis = self.carried(float(moments[-1]), layers)
+        closest = layers
+        layers, basis = self.carried(moments[-1:], closest, carry)
+        layers = tuple(jnp.asarray(layer)[-1] for layer in layers)
+        blind = _blind(found, self.problem, moments[-1], closest, layers)
+        if not all(blind):  # Probes that see the hidden basis are evaluated in that of training, if it is known.
+            seeing = tuple(item for item, one in zip(found, blind, strict=True) if not one)
+            if carry:
+                stack, basis = self.carried(moments, closest, carry)
+                again, _ = _record(self, seeing, jnp.asarray(moments), tuple(jnp.asarray(layer) for layer in stack))
+                values |= {item.name: np.asarray(value) for item, value in zip(seeing, again, strict=True)}
+            if basis != EXACT_BASIS:
+                basis += f"; in that basis too: {', '.join(item.name for item in seeing)}"
         return Trajectory(
             times=moments,
             values=values,
@@ -119,42 +150,64 @@ class AbstractSolution(eqx.Module):
         )
 
 
-def _moment(t: ArrayLike) -> Float[Array, ""]:
-    check_number("AbstractSolution", "t", t, at_least=0)
-    return jnp.asarray(t, dtype=float)
+def moments_of(t: ArrayLike) -> Float[Array, "*times"]:
+    """One time or several, from 0 on, as an array; or a refusal."""
+    times = jnp.asarray(t, dtype=float)
+    if times.ndim > 1:
+        raise ValueError(f"AbstractSolution: t must be a time or a list of times, but has shape {times.shape}.")
+    if is_concrete(times) and times.size:
+        check_number("AbstractSolution", "t", float(jnp.min(times)), at_least=0)
+        check_number("AbstractSolution", "t", float(jnp.max(times)))
+    if not is_concrete(times):
+        times = eqx.error_if(times, ~(times >= 0), "AbstractSolution: t must be at least 0, but is not.")
+    return times
+
+
+def over_times(function: Callable[[Float[Array, ""]], Any], times: Float[Array, "*times"]) -> Any:
+    """A function of one time at each of several, or at the one there is."""
+    return jax.vmap(function)(times) if times.ndim else function(times)
 
 
 @one_at_a_time
 @eqx.filter_jit
-def _layers(solution: AbstractSolution, t: Float[Array, ""]) -> Params:
-    return solution.layers_at(t)
+def _layers(solution: AbstractSolution, times: Float[Array, "*times"]) -> tuple[Array, ...]:
+    return over_times(solution.layers_at, times)
 
 
 @one_at_a_time
 @eqx.filter_jit
-def _product(solution: AbstractSolution, t: Float[Array, ""]) -> Matrix:
-    return solution.product_at(t)
+def _product(solution: AbstractSolution, times: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
+    return over_times(solution.product_at, times)
 
 
 @one_at_a_time
 @eqx.filter_jit
-def _value(solution: AbstractSolution, t: Float[Array, ""]) -> Float[Array, ""]:
-    return solution.problem.value(solution.layers_at(t))
+def _value(solution: AbstractSolution, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
+    return over_times(lambda t: solution.problem.value(solution.layers_at(t)), times)
 
 
 @one_at_a_time
 @eqx.filter_jit
 def _record(
-    solution: AbstractSolution, probes: tuple[Any, ...], times: Float[Array, " times"]
+    solution: AbstractSolution, probes: tuple[Any, ...], times: Float[Array, " times"], layers: Stack | None
 ) -> tuple[list[Array], Params]:
-    """Probes at all times, and the layers at the last."""
+    """Probes at all times, of given layers or of the solution's own; and the layers at the last."""
 
-    def at(t: Float[Array, ""]) -> tuple[list[Array], Params]:
-        layers = solution.layers_at(t)
+    def at(t: Float[Array, ""], layers: Params | None) -> tuple[list[Array], Params]:
+        layers = solution.layers_at(t) if layers is None else layers
         return [jnp.asarray(item(t, layers, solution.problem)) for item in probes], layers
 
-    values, layers = jax.vmap(at)(times)
+    values, layers = jax.vmap(at)(times, layers)
     return values, tuple(layer[-1] for layer in layers)
+
+
+def _blind(probes: tuple[Any, ...], problem: Problem, t: float, one: Params, other: Params) -> list[bool]:
+    """Which probes do not see the difference between two hidden bases of one network."""
+    if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
+        return [True] * len(probes)
+    pairs = [[np.asarray(item(jnp.asarray(t), layers, problem)) for layers in (one, other)] for item in probes]
+    sizes = [max(float(np.abs(a).max(initial=0.0)), 1e-300) for a, _ in pairs]
+    return [bool(np.abs(a - b).max(initial=0.0) <= BLIND * size) for (a, b), size in zip(pairs, sizes, strict=True)]
 
 
 def checked_times(where: str, times: Any) -> Float[np.ndarray, " times"]:
@@ -166,10 +219,7 @@ def checked_times(where: str, times: Any) -> Float[np.ndarray, " times"]:
     bad = ~np.isfinite(moments) | (moments < 0)
     if bad.any():
         first = int(np.argmax(bad))
-        raise ValueError(
-            f"{where}: times must be finite and at least 0, but times[{first}] is {moments[first]:g}; a flow "
-            "may not exist backwards in time."
-        )
+        raise ValueError(f"{where}: times must be finite and at least 0, but times[{first}] is {moments[first]:g}.")
     if np.any(np.diff(moments) <= 0):
         first = int(np.argmax(np.diff(moments) <= 0))
         raise ValueError(

@@ -15,21 +15,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from deeplinear.core import (
-    HypothesisError,
     Params,
     check_finite,
-    check_number,
     check_shape,
     check_x64,
     is_concrete,
     one_at_a_time,
 )
 from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagate, stacked
-from deeplinear.models import conserved
-
-BALANCE_TOLERANCE = 1e-8
-r"""Largest $\|W_2^\top W_2 - W_1 W_1^\top - \lambda I\|_F$, relative to $\max(1, \|W_1\|^2 + \|W_2\|^2)$, of balanced
-layers."""
+from deeplinear.exact._two_layers import BALANCE_TOLERANCE, checked_two_layers
 
 
 class Continual(eqx.Module):
@@ -42,7 +36,7 @@ class Continual(eqx.Module):
         targets: $\Sigma_1, \dots, \Sigma_K$, one (out, in) matrix per task.
         durations: $T_1, \dots, T_K$.
         lam: $\lambda$, the same for all tasks.
-        residual: By how much the start misses $\lambda$-balance, as a Frobenius norm.
+        residual: By how much the start misses $\lambda$-balance, relative to its squared norm.
         factors: $Q$ at the start and at the end of every task.
     """
 
@@ -147,7 +141,7 @@ def continual(
         targets: Input-output covariances $\Sigma_j$, one (out, in) matrix per task.
         durations: $T_j$, at least 0: one per task, or one number for all.
         lam: $\lambda$; by default read off the layers.
-        tolerance: Largest residual of the balance, relative to $\max(1, \|W_1\|^2 + \|W_2\|^2)$. A larger one admits
+        tolerance: Largest residual of the balance, relative to $\|W_1\|^2 + \|W_2\|^2$. A larger one admits
             starts that are balanced approximately: what is returned is then as wrong as `residual` says.
 
     Returns:
@@ -165,7 +159,6 @@ def continual(
     """
     where = "continual"
     check_x64(where)
-    factor = stacked(params)
     inp, out = params[0].shape[1], params[1].shape[0]
     sigmas = [jnp.asarray(target, dtype=float) for target in targets]
     if not sigmas:
@@ -180,9 +173,10 @@ def continual(
     check_finite(where, "durations", lengths)
     if is_concrete(lengths) and bool(jnp.any(lengths < 0)):
         raise ValueError(f"{where}: durations must be at least 0, but the smallest is {float(lengths.min()):g}.")
-    factor, relative, residual = balanced_start(where, params, factor, lam=lam, tolerance=tolerance)
+    layers = checked_two_layers(where, params, lam=lam, tolerance=tolerance)
+    factor = stacked(layers[:2])
     begun = jnp.stack(sigmas)
-    return Continual(begun, lengths, relative, residual, _chain(factor, begun, lengths, relative))
+    return Continual(begun, lengths, layers.lam, layers.residual, _chain(factor, begun, lengths, layers.lam))
 
 
 @one_at_a_time
@@ -200,47 +194,6 @@ def _chain(
         return later, later
 
     return jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])
-
-
-def balanced_start(
-    where: str,
-    params: Params,
-    guarded: Float[Array, "..."],
-    *,
-    lam: ArrayLike | None = None,
-    tolerance: float = BALANCE_TOLERANCE,
-) -> tuple[Float[Array, "..."], Float[Array, ""], Float[Array, ""]]:
-    r"""$\lambda$ of two layers and by how much they miss $\lambda$-balance, or a refusal.
-
-    Returns:
-        `guarded`, to be used instead of what was given, so that the refusal reaches compiled code; $\lambda$; the
-        residual as a Frobenius norm.
-    """
-    check_number(where, "tolerance", tolerance, above=0)
-    for position, layer in enumerate(params):
-        check_finite(where, f"params[{position}]", layer)
-    (balance,) = conserved(tuple(jnp.asarray(layer, dtype=float) for layer in params))
-    hidden = balance.shape[0]
-    if lam is None:
-        relative = jnp.trace(balance) / hidden
-    else:
-        check_number(where, "lam", lam)
-        relative = jnp.asarray(lam, dtype=float)
-    residual = jnp.linalg.norm(balance - relative * jnp.eye(hidden))
-    scale = jnp.maximum(1.0, sum(jnp.sum(jnp.asarray(layer) ** 2) for layer in params))
-    bound = tolerance * scale
-    if is_concrete(residual) and is_concrete(bound):
-        if not float(residual) <= float(bound):
-            raise HypothesisError(
-                "the layers are λ-balanced, W₂ᵀW₂ - W₁W₁ᵀ = λI",
-                float(residual),
-                float(bound),
-                f"{where} is exact for λ-balanced layers only: make them with LambdaBalanced or FromSVD, re-balance "
-                "them with rebalance, or simulate.",
-            )
-    else:
-        guarded = eqx.error_if(guarded, ~(residual <= bound), f"{where}: the layers must be λ-balanced.")
-    return guarded, relative, residual
 
 
 def forgetting(before: object, after: object, target: object) -> Float[Array, ""]:

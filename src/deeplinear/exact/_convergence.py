@@ -29,12 +29,7 @@ from deeplinear.core import (
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._representations import limit
 from deeplinear.exact._riccati import Correlations, Eigensystem, correlations_of, eigensystem, propagate, stacked
-
-BALANCE_TOLERANCE = 1e-8
-r"""Largest $\|C - \lambda I\|_F$, relative to the squared norm of the layers (or 1), that counts as balanced."""
-
-ROUNDING = 1e-14
-r"""Estimates of $\lambda$ below this share of the squared norm of the layers are rounding, and count as 0."""
+from deeplinear.exact._two_layers import BALANCE_TOLERANCE, checked_two_layers
 
 SINGULAR = 1e-12
 """Overlaps below this share of the norm of the start are rounding."""
@@ -172,7 +167,9 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
     return jnp.where(across > 0, slow, speeds[-1] - across)
 
 
-def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Diagnosis:
+def diagnose(
+    params: Params, target: object, lam: ArrayLike | None = None, *, tolerance: float = BALANCE_TOLERANCE
+) -> Diagnosis:
     r"""What becomes of two $\lambda$-balanced layers under gradient flow on whitened inputs, told from the start.
 
     $B = W_2^\top U(g + hg) + W_1 V(g - hg)$ is the overlap of the start with the growing modes of the task
@@ -185,6 +182,7 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
         params: Two layers.
         target: $\Sigma$, (out, in).
         lam: $\lambda$; that of the layers by default, exactly 0 where it is so to rounding.
+        tolerance: Largest imbalance, relative to the squared norm of the layers.
 
     Returns:
         The diagnosis; `print` it for a report.
@@ -197,7 +195,7 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
         >>> mirrored.obstructed, mirrored.missing, mirrored.limit_loss
         (True, 1, 0.125)
     """
-    first, second, sigma, number = _checked("diagnose", params, target, lam)
+    first, second, sigma, number = _checked("diagnose", params, target, lam, tolerance)
     (hidden, inp), out = first.shape, second.shape[0]
     left, strengths, right_t = np.linalg.svd(sigma, full_matrices=True)
     modes = len(strengths)
@@ -422,34 +420,8 @@ def _learned(overlap: Float[np.ndarray, "hidden modes"], tolerance: float) -> np
 
 
 def _checked(
-    where: str, params: Params, target: object, lam: ArrayLike | None
+    where: str, params: Params, target: object, lam: ArrayLike | None, tolerance: float = BALANCE_TOLERANCE
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Two balanced layers, their target and relative scale as plain numbers, or a refusal."""
-    check_x64(where)
-    if len(params) != 2:
-        raise ValueError(f"{where}: params must be two layers, but has {len(params)}.")
-    for position, layer in enumerate(params):
-        check_shape(where, f"params[{position}]", layer, (None, None))
-        check_finite(where, f"params[{position}]", layer)
-    first, second = (np.asarray(layer, dtype=float) for layer in params)
-    check_shape(where, "params[1]", second, (None, first.shape[0]))
-    sigma = np.asarray(target, dtype=float)
-    check_shape(where, "target", sigma, (second.shape[0], first.shape[1]))
-    check_finite(where, "target", sigma)
-    balance = second.T @ second - first @ first.T
-    size = float(np.sum(first**2) + np.sum(second**2))
-    if lam is None:
-        estimate = float(np.trace(balance)) / len(balance)
-        number = estimate if abs(estimate) > ROUNDING * size else 0.0
-    else:
-        check_number(where, "lam", lam)
-        number = float(jnp.asarray(lam))
-    residual = float(np.linalg.norm(balance - number * np.eye(len(balance)))) / max(1.0, size)
-    if residual > BALANCE_TOLERANCE:
-        raise HypothesisError(
-            "W2ᵀW2 − W1W1ᵀ = λI",
-            residual,
-            BALANCE_TOLERANCE,
-            f"With lambda = {number:g}; start from LambdaBalanced, FromSVD or TaskAligned, or simulate instead.",
-        )
-    return first, second, sigma, number
+    layers = checked_two_layers(where, params, target, lam, tolerance=tolerance)
+    return np.asarray(layers.first), np.asarray(layers.second), np.asarray(target, dtype=float), float(layers.lam)

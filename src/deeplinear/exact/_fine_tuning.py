@@ -22,8 +22,8 @@ from deeplinear.core import (
     one_at_a_time,
     random_orthogonal,
 )
-from deeplinear.exact._continual import balanced_start
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagate, stacked
+from deeplinear.exact._two_layers import checked_two_layers
 from deeplinear.models import lambda_estimate, layer_strengths
 
 RANK_TOLERANCE = 1e-12
@@ -226,7 +226,6 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     where = "fine_tune_losses"
     check_x64(where)
     sigma = jnp.asarray(target, dtype=float)
-    start = stacked(params)
     check_shape(where, "target", sigma, (params[1].shape[0], params[0].shape[1]))
     check_finite(where, "target", sigma)
     when = jnp.asarray(times, dtype=float)
@@ -234,8 +233,8 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     if is_concrete(when) and bool(jnp.any(when < 0)):
         raise ValueError(f"{where}: times must be at least 0, but the smallest is {float(when.min()):g}.")
     if lams is None:
-        start, lam, _ = balanced_start(where, params, start)
-        return _losses(start[None], sigma, lam[None], when.ravel()).reshape(when.shape)
+        layers = checked_two_layers(where, params, sigma)
+        return _losses(stacked(layers[:2])[None], sigma, layers.lam[None], when.ravel()).reshape(when.shape)
     values = np.asarray(lams, dtype=float)
     check_finite(where, "lams", values)
     widths = (params[0].shape[1], params[0].shape[0], params[1].shape[0])

@@ -358,7 +358,7 @@ class _Flow(eqx.Module):
         first = self.leaves & (shown < crossing)
         fallen = self.leaving.size(jnp.where(first, shown, 0.0))
         since = shown - jnp.where(first, 0.0, jnp.where(jnp.isfinite(crossing), crossing, 0.0))
-        arrived = self.arriving.size(jnp.where(first, 0.0, jnp.maximum(since, 0.0)))
+        arrived = self.arriving.size(jnp.where(first | (since < 0), 0.0, since))
         y = jnp.where(first, self.side * fallen, self.later * arrived)
         y = jnp.where(finite, y, self.later * jnp.where(jnp.isfinite(crossing), jnp.exp(self.mode.log_end), 0.0))
         layers = self.with_smallest(y)

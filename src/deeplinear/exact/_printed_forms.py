@@ -79,7 +79,7 @@ def overlaps(params: Sequence[Any], target: object, lam: ArrayLike | None = None
         >>> float(found.smallest), float(found.condition)
         (2.0, 1.0)
     """
-    first, second, scale = checked_two_layers("overlaps", params, target, lam)
+    first, second, scale = checked_two_layers("overlaps", params, target, lam)[:3]
     system = eigensystem(target, scale)
     m = system.modes
     less, more = system.tilts
@@ -332,7 +332,7 @@ def _start(where: str, params: Sequence[Any], target: object, lam: ArrayLike | N
             f"{where}: arguments must be plain numbers, but one is traced; under jit, vmap or grad use propagate."
         )
     check_time(where, t)
-    first, second, scale = checked_two_layers(where, params, target, lam)
+    first, second, scale = checked_two_layers(where, params, target, lam)[:3]
     factor = np.concatenate([np.asarray(first).T, np.asarray(second)])
     left, strengths, right_t = np.linalg.svd(np.asarray(target, dtype=float))
     return _Start(factor, first.shape[1], left, strengths, right_t.T, float(scale), float(np.asarray(t)))

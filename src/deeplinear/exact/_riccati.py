@@ -29,7 +29,7 @@ REACH = 300.0
 r"""Largest $\max|L|\,\Delta t$ of one step of derivatives: $e^{300}$ and its square root of a sum of squares are
 numbers."""
 
-UNSEEN_STEPS = 8
+UNSEEN_STEPS = 64
 """Steps of derivatives where the time is not seen beforehand."""
 
 SERIES = 1e-5
@@ -271,8 +271,8 @@ def propagate(
         factor: $Q(0)$, (in + out, hidden). That it is $\lambda$-balanced is not checked here; `solve` does.
         system: Eigensystem of task and $\lambda$.
         t: Time, at least 0.
-        steps: Number of equal steps of derivatives, at most $\max|L|\,t = 300$ each. By default as few as needed, and 8
-            under `jax.jit`, where the time is not seen beforehand.
+        steps: Number of equal steps of derivatives, at most $\max|L|\,t = 300$ each. By default as few as needed, and
+            64 under `jax.jit`, where the time is not seen beforehand.
 
     Returns:
         $Q(t)$; at $t = 0$ the factor itself.
@@ -287,6 +287,16 @@ def propagate(
     check_number(where, "t", t, at_least=0)
     check_shape(where, "factor", factor, (system.inp + system.out, None))
     time = jnp.asarray(t, dtype=float)
+    if not is_concrete(time):
+        time = eqx.error_if(time, ~(time >= 0), "propagate: t must be at least 0, but is not.")
+    return propagated(factor, system, time, steps)
+
+
+def propagated(
+    factor: Float[Array, "size hidden"], system: Eigensystem, time: Float[Array, ""], steps: int | None = None
+) -> Float[Array, "size hidden"]:
+    """`propagate` for a time that was looked at."""
+    where = "propagate"
     fixed = jax.lax.stop_gradient(system)
     values, vectors = fixed.values, fixed.vectors
     matrix = flow_matrix(system.target, system.lam)
@@ -303,7 +313,9 @@ def propagate(
     elif is_concrete(length):
         steps = steps_needed(float(length))
     moved = _travel(steps, fixed.coordinates(factor), values, fixed.growth, fixed.lam, change, time)
-    return jnp.where(time > 0, vectors @ moved, factor)
+    # At the start itself the flow is known without a formula, and so is its derivative.
+    speed = matrix @ factor - 0.5 * factor @ (factor.T @ factor)
+    return jnp.where(time > 0, vectors @ moved, factor + (time - jax.lax.stop_gradient(time)) * speed)
 
 
 def steps_needed(length: float) -> int:
@@ -370,7 +382,8 @@ def _stepped(steps: int | None, values: Array, y: Array, change: Array, t: Array
         t = eqx.error_if(
             t,
             jnp.max(jnp.abs(values)) * t > REACH * steps,
-            f"propagate: derivatives under a compilation reach max|L| t = {REACH * steps:g}; give steps to go further.",
+            f"propagate: derivatives under a compilation reach max|L| t = {REACH * steps:g}; to go further, "
+            "take those of propagate with steps.",
         )
     if steps == 1:
         return _step(y, values, change, t)

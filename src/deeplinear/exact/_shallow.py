@@ -1,6 +1,7 @@
 r"""One layer: the flow of a quadratic loss is linear, $W(t) = W^\star + (W_0 - W^\star)\,e^{-St}$."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,13 +40,14 @@ class ShallowSolution(AbstractSolution):
         safe = jnp.where(near, 1.0, z)
         growth = jnp.where(near, 1 + z / 2 + z**2 / 6, jnp.expm1(safe) / safe)
         moved = jnp.exp(z) * (self.start[0] @ self.basis) + self.force * t * growth
-        return jnp.where(t > 0, moved @ self.basis.T, self.start[0])
+        speed = (self.force - self.rates * (self.start[0] @ self.basis)) @ self.basis.T
+        return jnp.where(t > 0, moved @ self.basis.T, self.start[0] + t * speed)
 
     def layers_at(self, t: Float[Array, ""]) -> Params:
         return (self.product_at(t),)
 
-    def carried(self, t: float, layers: Params) -> tuple[tuple[np.ndarray, ...], str]:
-        return tuple(np.asarray(layer) for layer in layers), EXACT_BASIS
+    def carried(self, times: Float[np.ndarray, " times"], last: Params, carry: bool) -> tuple[tuple[Any, ...], str]:
+        return tuple(layer[None] for layer in last), EXACT_BASIS
 
 
 def shallow(problem: Problem, params: Params) -> ShallowSolution:

@@ -3,13 +3,24 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
-from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_x64, checked_params, near_name
+from deeplinear.core import (
+    HypothesisError,
+    Params,
+    check_finite,
+    check_number,
+    check_x64,
+    checked_params,
+    is_concrete,
+    near_name,
+)
 from deeplinear.exact._aligned import aligned
 from deeplinear.exact._base import AbstractSolution
 from deeplinear.exact._shallow import shallow
-from deeplinear.exact._whitened import BALANCE_TOLERANCE, whitened
+from deeplinear.exact._two_layers import BALANCE_TOLERANCE
+from deeplinear.exact._whitened import whitened
 from deeplinear.models import Problem, checked_problem
 
 
@@ -28,16 +39,17 @@ def solve(
     r"""Gradient flow of a problem from given layers, in closed form.
 
     Three forms are tried in turn, each by measuring its hypotheses: `"shallow"` (one layer, least squares or
-    completion), `"aligned"` (layers of any depth aligned with the task, which decouple into scalar modes) and
-    `"whitened"` (two $\lambda$-balanced layers under white inputs, in any position to the task).
+    completion), `"whitened"` (two $\lambda$-balanced layers under white inputs, in any position to the task) and
+    `"aligned"` (layers of any depth aligned with the task, which decouple into scalar modes).
 
     Args:
         problem: Model and loss.
         params: Layers at the start, first-acting first.
-        form: Take this form only. Needed where `params` or the target are under a transformation: hypotheses cannot be
-            seen there, and only `"whitened"` is available.
+        form: Take this form only. Needed where `params` or the target are under a transformation: only `"whitened"` is
+            available there. Derivatives with respect to the layers are those along $\lambda$-balanced ones.
         balance_tolerance: Largest imbalance of `"whitened"`, relative to the squared norm of the layers. A larger one
-            than the default makes the solution an approximation whose error is of the order of the imbalance.
+            than the default makes the solution an approximation; its error is the imbalance, times what the flow makes
+            of it: near a saddle that is much.
 
     Returns:
         Solution: `product(t)`, `params(t)`, `value(t)` (the loss), `trajectory(times, probes=...)`, and the measured
@@ -66,12 +78,17 @@ def solve(
     check_number("solve", "balance_tolerance", balance_tolerance, above=0)
     forms: dict[str, Callable[[], AbstractSolution]] = {
         "shallow": lambda: shallow(problem, layers),
-        "aligned": lambda: aligned(problem, layers),
         "whitened": lambda: whitened(problem, layers, balance_tolerance=balance_tolerance),
+        "aligned": lambda: aligned(problem, layers),
     }
+    if form is not None and form not in forms:
+        raise ValueError(f"solve: there is no form '{form}'. {near_name(str(form), forms)}")
+    if form != "whitened" and not all(map(is_concrete, jax.tree.leaves((problem, layers)))):
+        raise ValueError(
+            "solve: params and problem must be plain arrays for forms to be found out, but some are under a "
+            "transformation; give form='whitened', or call solve outside of it."
+        )
     if form is not None:
-        if form not in forms:
-            raise ValueError(f"solve: there is no form '{form}'. {near_name(form, forms)}")
         return forms[form]()
     reasons: dict[str, HypothesisError] = {}
     for name, make in forms.items():

@@ -1,6 +1,8 @@
 r"""Two $\lambda$-balanced layers under white inputs: the Riccati solution as a whole learning curve."""
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,24 +12,39 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params, is_concrete, one_at_a_time
-from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, checked_times, require, require_network
+from deeplinear.exact._base import (
+    CLOSEST_BASIS,
+    EXACT_BASIS,
+    AbstractSolution,
+    checked_times,
+    moments_of,
+    over_times,
+    require,
+    require_network,
+)
+from deeplinear.exact._convergence import diagnose
 from deeplinear.exact._quadratic import quadratic
+from deeplinear.exact._representations import limit
 from deeplinear.exact._riccati import (
     Correlations,
     Eigensystem,
     correlations_of,
     eigensystem,
-    propagate,
+    propagated,
     stacked,
     unstacked,
 )
-from deeplinear.models import Problem, lambda_estimate
+from deeplinear.exact._two_layers import BALANCE_TOLERANCE, BALANCED, checked_two_layers
+from deeplinear.models import Problem
 
 WHITE_TOLERANCE = 1e-10
 r"""Largest $\|S - cI\|/c$ of an input covariance that counts as white."""
 
-BALANCE_TOLERANCE = 1e-8
-r"""Largest $\|C - \lambda I\|_F$, relative to $\|W_1\|_F^2 + \|W_2\|_F^2$, that counts as $\lambda$-balanced."""
+REAL_IMBALANCE = 1e-13
+"""Imbalances below this are rounding."""
+
+SADDLE_TOLERANCE = 1e-3
+"""Largest quotient of an imbalance and the smallest overlap with a mode, both relative to the layers."""
 
 TURN_TOLERANCE = 1e-9
 """Largest difference between one turn of the hidden basis and two half ones; the error left is its power 5/3."""
@@ -74,24 +91,40 @@ class WhitenedSolution(AbstractSolution):
         r"""$\lambda$ of $W_2^\top W_2 - W_1 W_1^\top = \lambda I$."""
         return self.system.lam
 
-    def state(self, t: ArrayLike) -> Float[Array, "size hidden"]:
+    def state(self, t: Float[Array, ""]) -> Float[Array, "size hidden"]:
         r"""A factor $Q$ with the right $QQ^\top$ at a time, in no particular hidden basis."""
-        return propagate(self.factor, self.system, self.speed * jnp.asarray(t, dtype=float))
+        return propagated(self.factor, self.system, self.speed * t)
 
     def correlations(self, t: ArrayLike) -> Correlations:
-        r"""$W_1^\top W_1$, $W_2 W_1$ and $W_2 W_2^\top$ at a time."""
-        return correlations_of(self.state(t), self.system.inp)
+        r"""$W_1^\top W_1$, $W_2 W_1$ and $W_2 W_2^\top$ at a time, or at several."""
+        return _correlations(self, moments_of(t))
+
+    def limit(self) -> Correlations:
+        r"""Layer correlations at infinite time.
+
+        Raises:
+            HypothesisError: If the start has no overlap with a mode, so that it is never learned, or the target does
+                not determine the limit.
+        """
+        hidden = self.factor.shape[1]
+        diagnosis = diagnose(self.start, self.system.target, self.lam)
+        require("an overlap with every mode", diagnosis.missing, 0, "Some modes are never learned; see `diagnose`.")
+        return limit(self.system.target, self.lam, hidden)
 
     def product_at(self, t: Float[Array, ""]) -> Matrix:
-        return self.correlations(t).product
+        return correlations_of(self.state(t), self.system.inp).product
 
     def layers_at(self, t: Float[Array, ""]) -> Params:
         state = self.state(t)
-        return unstacked(state @ jax.lax.stop_gradient(_turn(state, self.factor)), self.system.inp)
+        return unstacked(state @ _turn(state, self.factor), self.system.inp)
 
-    def carried(self, t: float, layers: Params) -> tuple[tuple[np.ndarray, ...], str]:
-        state, known = self._carried(np.array([0.0, t])) if t > 0 else (np.asarray(self.factor)[None], EXACT_BASIS)
-        return (state[-1][: self.system.inp].T, state[-1][self.system.inp :]), known
+    def carried(self, times: Float[np.ndarray, " times"], last: Params, carry: bool) -> tuple[tuple[Any, ...], str]:
+        if not carry:
+            return tuple(layer[None] for layer in last), CLOSEST_BASIS
+        nodes = times if times[0] == 0 else np.concatenate([[0.0], times])
+        states, known = self._carried(nodes) if len(nodes) > 1 else (np.asarray(self.factor)[None], EXACT_BASIS)
+        states = states[-len(times) :]
+        return (np.swapaxes(states[:, : self.system.inp], 1, 2), states[:, self.system.inp :]), known
 
     def weights(self, times: object) -> tuple[np.ndarray, ...]:
         r"""Layers at increasing times, in the hidden basis that training gives, stacked over the times.
@@ -99,21 +132,24 @@ class WhitenedSolution(AbstractSolution):
         Gradient flow moves the hidden basis without turning it, $Q^\top\dot Q$ being symmetric; the basis is carried
         along the curve in small steps, to an accuracy of about $10^{-9}$.
         """
-        moments = checked_times("WhitenedSolution.weights", times)
-        nodes = moments if moments[0] == 0 else np.concatenate([[0.0], moments])
-        states = self._carried(nodes)[0] if len(nodes) > 1 else np.asarray(self.factor)[None]
-        last = states[-len(moments) :]
-        return np.swapaxes(last[:, : self.system.inp], 1, 2), last[:, self.system.inp :]
+        return self.carried(checked_times("WhitenedSolution.weights", times), self.start, True)[0]
 
     def _carried(self, nodes: Float[np.ndarray, " nodes"]) -> tuple[np.ndarray, str]:
         """States at increasing times from 0 on, in the hidden basis that moves with them."""
         if self.factor.shape[1] > WIDEST:
             states = _states(self, jnp.asarray(nodes))
             turned = jax.vmap(lambda state: state @ _turn(state, self.factor))(states)
-            return np.asarray(turned), f"closest to the start (wider than {WIDEST}, so not carried along)"
+            return np.asarray(turned), f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
         wanted = set(nodes)
+        fastest = float(self.speed * jnp.max(jnp.abs(self.system.values)))
+        if fastest * nodes[-1] > 1:  # From the shortest scale of time on, steps may grow with the time that has passed.
+            count = 1 + math.ceil(math.log(fastest * nodes[-1]) / math.log(4.0))
+            nodes = np.unique(np.concatenate([nodes, np.geomspace(1 / fastest, nodes[-1], count)[:-1]]))
         while True:
-            halves = (nodes[:-1] + nodes[1:]) / 2
+            long = nodes[1:] > 8 * nodes[:-1]
+            halves = np.where(
+                long & (nodes[:-1] > 0), np.sqrt(nodes[:-1]) * np.sqrt(nodes[1:]), (nodes[:-1] + nodes[1:]) / 2
+            )
             turns, gaps, ends = _carry(self, nodes, halves)
             rough = gaps > TURN_TOLERANCE
             if not rough.any() or len(nodes) + rough.sum() > MOST_NODES:
@@ -136,10 +172,33 @@ def _states(solution: WhitenedSolution, times: Float[Array, " times"]) -> Float[
     return jax.vmap(solution.state)(times)
 
 
+@one_at_a_time
+@eqx.filter_jit
+def _correlations(solution: WhitenedSolution, times: Float[Array, "*times"]) -> Correlations:
+    return over_times(lambda t: correlations_of(solution.state(t), solution.system.inp), times)
+
+
 def _turn(state: Array, reference: Array) -> Array:
     """Rotation of the hidden basis that brings a state closest to a reference."""
-    left, _, right_t = jnp.linalg.svd(state.T @ reference, full_matrices=False)
+    return _rotation(state.T @ reference)
+
+
+@jax.custom_jvp
+def _rotation(matrix: Float[Array, "hidden hidden"]) -> Float[Array, "hidden hidden"]:
+    """The orthogonal matrix closest to a square one."""
+    left, _, right_t = jnp.linalg.svd(matrix, full_matrices=False)
     return left @ right_t
+
+
+@_rotation.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """Derivative that does not mind equal singular values; directions that two zero ones leave open do not turn."""
+    left, values, right_t = jnp.linalg.svd(primals[0], full_matrices=False)
+    moved = left.T @ tangents[0] @ right_t.T
+    sums = values[:, None] + values[None, :]
+    open_ = sums <= 1e-300
+    turned = jnp.where(open_, 0.0, moved - moved.T) / jnp.where(open_, 1.0, sums)
+    return left @ right_t, left @ turned @ right_t
 
 
 def _carry(
@@ -184,7 +243,7 @@ def _turns(solution: WhitenedSolution, times: Float[Array, "3 steps"]) -> tuple[
 def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BALANCE_TOLERANCE) -> WhitenedSolution:
     """The closed form of two balanced layers under white inputs, or a refusal by hypothesis.
 
-    Under a transformation (derivatives, compilation) hypotheses about values cannot be seen and are not checked.
+    Under a transformation the whiteness of the inputs cannot be seen and is not checked; balance is, at run time.
     """
     network = require_network(problem)
     require("two layers", abs(network.depth - 2), 0.0)
@@ -193,23 +252,24 @@ def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BAL
     goal = quadratic(problem.loss)
     speed = jnp.trace(goal.covariance) / goal.covariance.shape[0]
     colour = jnp.linalg.norm(goal.covariance - speed * jnp.eye(goal.covariance.shape[0]), 2) / speed
-    estimate = lambda_estimate(params)
-    size = jnp.sum(params[0] ** 2) + jnp.sum(params[1] ** 2)
-    misfit = jnp.where(size > 0, estimate.frobenius[0] / jnp.where(size > 0, size, 1.0), 0.0)
     if is_concrete(colour):
         require("white inputs", float(colour), WHITE_TOLERANCE, "Whiten them, see `whiten`.")
-    if is_concrete(misfit):
+    layers = checked_two_layers("solve", params, goal.target, tolerance=balance_tolerance)
+    system = eigensystem(goal.target, layers.lam)
+    if all(map(is_concrete, (layers.residual, system.strengths))) and float(layers.residual) > REAL_IMBALANCE:
+        size = float(jnp.sqrt(jnp.sum(layers.first**2) + jnp.sum(layers.second**2)))
+        overlap = diagnose(layers[:2], goal.target, layers.lam, tolerance=balance_tolerance).smallest_overlap / size
         require(
-            "λ-balanced layers",
-            float(misfit),
-            balance_tolerance,
-            f"The best λ is {float(estimate.lam[0]):.6g}. Start from LambdaBalanced, or simulate.",
+            "an imbalance small against the overlap with every mode",
+            float(layers.residual) / max(overlap, 1e-300),
+            SADDLE_TOLERANCE,
+            "The start is next to a saddle, where the imbalance decides when it is left: simulate instead.",
         )
     return WhitenedSolution(
         problem,
         params,
-        {"white inputs": colour, "λ-balanced layers": misfit},
-        eigensystem(goal.target, estimate.lam[0]),
+        {"white inputs": colour, BALANCED: layers.residual},
+        system,
         speed,
-        stacked(params),
+        stacked(layers[:2]),
     )

@@ -307,7 +307,14 @@ def _two_layers(
     inp, hidden, out = widths
     first, second = layer_strengths(values, lam)
     below, above = min(hidden, inp), min(hidden, out)
-    rest = values.shape[0]
-    first = jnp.concatenate([first, jnp.broadcast_to(jnp.sqrt(jnp.maximum(-lam, 0.0)), (below - rest,))])
-    second = jnp.concatenate([second, jnp.broadcast_to(jnp.sqrt(jnp.maximum(lam, 0.0)), (above - rest,))])
+    first, second = _filled(first, below, -lam), _filled(second, above, lam)
     return (rotation[:, :below] * first) @ right[:, :below].T, (left[:, :above] * second) @ rotation[:, :above].T
+
+
+def _filled(strengths: Float[Array, " modes"], size: int, square: Float[Array, ""]) -> Float[Array, " size"]:
+    """Strengths of a layer with those of unused hidden directions appended: the root of `square` where positive."""
+    missing = size - strengths.shape[0]
+    if missing == 0:
+        return strengths
+    root = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    return jnp.concatenate([strengths, jnp.broadcast_to(root, (missing,))])

@@ -24,6 +24,7 @@ from deeplinear.core import (
 from deeplinear.models import DeepLinear, Problem
 
 Time = Num[Array, ""] | float | int
+"""The time that a probe is given."""
 
 
 class AbstractProbe(eqx.Module):

@@ -18,7 +18,7 @@ from deeplinear.exact import (
 )
 from deeplinear.models import Completion, DeepLinear, Problem, block_mask, entry_connectivity, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import MEASURABLE, Run, decades, flows
+from deeplinear.theory._flows import MEASURABLE, Run, decades, flows
 from deeplinear.theory.completion._laws import NONE, REACHED, Layers, adopt_start, multiply, states, unreached
 
 SHAPES = ((4, 1), (2, 2))

@@ -10,7 +10,7 @@ from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import ColumnAlignment, column_alignment
 from deeplinear.models import DeepLinear, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import FITTED, MEASURABLE, Run, decades, flows, largest, observed
+from deeplinear.theory._flows import FITTED, MEASURABLE, Run, decades, flows, largest, observed
 
 MODEL = DeepLinear((4, 4, 4))
 """Any column is observed in two to four of its rows."""

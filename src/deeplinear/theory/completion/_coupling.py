@@ -18,8 +18,8 @@ from deeplinear.models import (
     observed_entries,
 )
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
+from deeplinear.theory._flows import MEASURABLE, decades, flows, largest
 from deeplinear.theory.completion._blocks import BLOCK_HYPOTHESES, FOLLOWED, Block, adopt_block
-from deeplinear.theory.completion._flows import MEASURABLE, decades, flows, largest
 from deeplinear.theory.completion._laws import (
     Start,
     adopt_start,

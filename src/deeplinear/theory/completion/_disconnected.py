@@ -11,7 +11,7 @@ from deeplinear.core import Params
 from deeplinear.exact import block_limit, disconnected, disconnected_hyperbolic
 from deeplinear.models import Completion, DeepLinear, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import FITTED, MEASURABLE, decades, flows, largest, observed
+from deeplinear.theory._flows import FITTED, MEASURABLE, decades, flows, largest, observed
 
 MODEL = DeepLinear((4, 4, 4))
 """Two or four entries are observed."""

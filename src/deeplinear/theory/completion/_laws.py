@@ -11,7 +11,7 @@ from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import BlockMatrix
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, block_mask, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import MEASURABLE, Run, decades, dense, flows, largest
+from deeplinear.theory._flows import MEASURABLE, Run, decades, dense, flows, largest
 
 NONE = 0.5
 """Tolerance of a count that must be zero, beside numbers that need not be."""

@@ -13,7 +13,7 @@ from deeplinear.core import Params
 from deeplinear.exact import LazyCertificate, lazy_certificate, toeplitz_example, toeplitz_ratio
 from deeplinear.models import Completion, DeepLinear, Problem, entry_gram, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import MEASURABLE, Run, decades, excess, flows
+from deeplinear.theory._flows import MEASURABLE, Run, decades, excess, flows
 
 ROUNDING = 1e-12
 """Norms of small matrices."""

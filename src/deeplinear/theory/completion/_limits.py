@@ -20,6 +20,7 @@ from deeplinear.exact import (
 from deeplinear.models import block_mask
 from deeplinear.probes import loss
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
+from deeplinear.theory._flows import MEASURABLE, Run, decades
 from deeplinear.theory.completion._blocks import (
     ABOVE_ONE,
     BLOCK_HYPOTHESES,
@@ -37,7 +38,6 @@ from deeplinear.theory.completion._blocks import (
     told_otherwise,
     unequal,
 )
-from deeplinear.theory.completion._flows import MEASURABLE, Run, decades
 from deeplinear.theory.completion._laws import NONE, REACHED, multiply, unreached
 
 EPS = float(np.finfo(float).eps)

@@ -13,7 +13,7 @@ from deeplinear.core import HypothesisError, Params, add_scaled, spectrum
 from deeplinear.exact import singular_value_speed
 from deeplinear.models import Completion, DeepLinear, Problem, balancedness
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import MEASURABLE, decades, flows
+from deeplinear.theory._flows import MEASURABLE, decades, flows
 
 SPEED_TOLERANCE = 1e-7
 """Differences of fourth order with a small part of the fastest time scale, relative to speed and size."""

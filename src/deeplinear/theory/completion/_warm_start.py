@@ -12,7 +12,7 @@ from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import disconnected, warm_start_bounds, warm_start_field, warm_start_violations
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import FITTED, MEASURABLE, Run, decades, excess, flows
+from deeplinear.theory._flows import FITTED, MEASURABLE, Run, decades, excess, flows
 
 MODEL = DeepLinear((2, 2, 2))
 

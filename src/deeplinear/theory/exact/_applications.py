@@ -25,7 +25,7 @@ from deeplinear.exact import (
 )
 from deeplinear.models import DeepLinear, FromSVD, Problem, SquaredDistance, lambda_estimate, semantic_hierarchy
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.completion._flows import flows
+from deeplinear.theory._flows import flows
 
 WIDTH = 3
 """Width of all layers, so that the flows share compiled code."""

@@ -13,7 +13,7 @@ from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import PrecisionWarning, correlations_of, eigensystem, propagate
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.theory._check import Hypothesis, Measured
-from deeplinear.theory.completion._flows import flows
+from deeplinear.theory._flows import flows
 
 FUNNEL, SQUARE = (4, 2, 2), (3, 3, 3)
 """Input, hidden and output widths. Few of them, so that flows and propagators share compiled code."""

@@ -92,7 +92,7 @@ def run_sequence(spec: Sequence, context: Context) -> "xarray.Dataset":
         pieces.append(run["product"])
         context.progress((number + 1) / (spec.tasks + 1), f"task {number + 1}")
     targets = np.stack([task.target for task in tasks])
-    solution = continual(start, targets, spec.eta * spec.steps, lam=0.0, tolerance=1e-3)
+    solution = continual(start, targets, spec.eta * spec.steps, lam=0.0, tolerance=1.0)
     clock = np.concatenate([number * spec.steps + steps for number in range(spec.tasks)])
     theory = np.asarray(solution.correlations(spec.eta * clock).product)
     simulated = np.concatenate(pieces)

@@ -140,7 +140,7 @@ def run_curves(spec: Curves, context: Context) -> "xarray.Dataset":
     theory = [np.stack([np.asarray(part) for part in parts]) for parts in zip(*solved, strict=True)]
     far = [np.max(np.abs(a - b), axis=tuple(range(1, a.ndim))) for a, b in zip(simulated, theory, strict=True)]
     conserved = second_t @ second - first @ first_t
-    drift = np.max(np.linalg.norm(conserved - conserved[:, :1], axis=(-1, -2)), axis=1)
+    drift = np.max(np.abs(conserved - conserved[:, :1]), axis=(1, 2, 3))
     pairs = [np.stack(pair) for pair in zip(simulated, theory, strict=True)]
     pairs[4] = pairs[4][..., :SHOWN, :SHOWN]
     lead = ("kind", "lam", "step")
@@ -152,7 +152,7 @@ def run_curves(spec: Curves, context: Context) -> "xarray.Dataset":
             "output_correlation": ((*lead, "output", "output_2"), pairs[3], {"long_name": "W2W2ᵀ"}),
             "kernel": ((*lead, "sample", "sample_2"), pairs[4], {"long_name": "tangent kernel, first output"}),
             "difference": (("quantity", "lam"), np.stack(far), {"long_name": "largest over all times and entries"}),
-            "drift": (("lam",), drift, {"long_name": "change of W2ᵀW2 - W1W1ᵀ"}),
+            "drift": (("lam",), drift, {"long_name": "largest change of an entry of W2ᵀW2 - W1W1ᵀ"}),
             "strength": (("mode",), np.linalg.svd(task.target, compute_uv=False)),
         },
         coords={
@@ -328,7 +328,10 @@ def claims_curves(dataset: "xarray.Dataset", spec: Curves) -> list[Claim]:
     claims += [
         Claim.at_most("… and in the tangent kernel: relative difference over η", kernel / size / spec.lr, 5.0),
         Claim.at_most(
-            "The balance of the layers drifts by little: change over η", dataset["drift"].max() / spec.lr, 1.15
+            "The balance of the layers drifts by little: largest change of an entry over η",
+            dataset["drift"].max() / spec.lr,
+            1.06,
+            "Recorded 2.1e-4 at η = 2e-4, which is 1.05 η to two digits; measured 1.053 η there, 1.055 η at 2e-3.",
         ),
     ]
     if not _as_recorded(spec):

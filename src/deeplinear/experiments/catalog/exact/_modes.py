@@ -126,8 +126,8 @@ def claims_modes(dataset: "xarray.Dataset", spec: ModesSpec) -> list[Claim]:
         Claim.at_most(
             "Descent follows the closed form: largest difference of a strength",
             abs(dataset["descent"] - dataset["theory"]).max(),
-            1e-3 * max(1.0, spec.lr / 2e-4),
-            "Of the order of the learning rate.",
+            4.5e-4 * max(1.0, spec.lr / 2e-4),
+            "In proportion to the learning rate; measured 3.1e-4 at 2e-4.",
         )
     ]
     half = dataset["half"]

@@ -208,7 +208,7 @@ def claims_hierarchy(dataset: "xarray.Dataset", spec: Hierarchy) -> list[Claim]:
         gap = max(float(abs(here[f"simulated_{side}"] - here[f"exact_{side}"]).max()) for side in ("in", "out"))
         note = "Steps of finite size change λ a little." if lam else "From plain Gaussian weights, hardly unbalanced."
         statement = f"λ = {lam:g}: largest difference of simulated and exact similarity"
-        claims.append(Claim.at_most(statement, gap, 2.5e-3 if lam else 1e-9, note))
+        claims.append(Claim.at_most(statement, gap, 2.2e-3 if lam else 1e-9, note))
         steps, bound = float(here["fitted"]), 2_500 if lam else 12_000
         claims.append(Claim.at_most(f"λ = {lam:g}: steps until the loss is 1e-6 of that at the start", steps, bound))
         inside, outside = here["exact_in"].to_numpy(), here["exact_out"].to_numpy()
@@ -240,15 +240,15 @@ def claims_hierarchy(dataset: "xarray.Dataset", spec: Hierarchy) -> list[Claim]:
     ]
     learned = float(abs(dataset["gaussian_product"] - dataset["target"]).max())
     claims.append(Claim.at_most("Large Gaussian starts learn the task: largest error of the product", learned, 1e-2))
-    for side, structure in (("in", task_in), ("out", task_out)):
+    for side, structure, (number, spread) in (("in", task_in, (0.1, 0.2)), ("out", task_out, (0.07, 0.22))):
         kept = [_correlation(m, structure) for m in dataset[f"gaussian_{side}"].to_numpy()]
         claims.append(
             Claim.between(
                 f"… without its structure: mean correlation of the {side}put similarity with that of the task",
                 float(np.mean(kept)),
-                -0.3,
-                0.4,
-                "1 for the small start; recorded 0.1 ± 0.2 and 0.07 ± 0.22.",
+                number - spread,
+                number + spread,
+                f"1 for the small start; recorded {number} ± {spread}, the spread being that of single starts.",
             )
         )
     return claims
@@ -273,6 +273,14 @@ RECORDED = {
     (INVERTED, 9.0): (0.50, 0.006),
 }
 """Mean kernel distances over twenty seeds at t = 10⁴, with half of their last digit."""
+RECORDED_HALF = {
+    (FUNNEL, -9.0, "kernel"): (37.4, 0.4, "Measured 37.4; about 40 was expected."),
+    (FUNNEL, -9.0, "loss"): (0.105, 0.002, "Measured 0.105; about 0.09 was expected."),
+    (FUNNEL, 0.0, "kernel"): (0.91, 0.02, "Measured 0.91, of the order of that of the loss; 0.7 to 0.8 was expected."),
+    (FUNNEL, 0.0, "loss"): (0.85, 0.02, "Measured 0.85, of the order of that of the kernel; 0.7 to 0.8 was expected."),
+}
+"""Medians over the same seeds of the times of half the final kernel distance and of half the loss. They are our own
+measurements, and said to be so where an earlier, rougher number was another."""
 LABELS = {
     (FUNNEL, -9.0): "delayed-rich",
     (FUNNEL, 9.0): "lazy",
@@ -335,6 +343,18 @@ def _draw(spec: Movement, name: str, seed: int) -> tuple[np.ndarray, np.ndarray,
 def _start(name: str, drawn: tuple[np.ndarray, np.ndarray, np.ndarray], lam: float) -> Params:
     target, matrix, rotation = drawn
     return layers_of(matrix, lam, rotation, match_det=target if name == SQUARE else None)
+
+
+def _halfway(times: np.ndarray, paths: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """When each path first reaches its level, straight lines over the logarithm of time; nan where it does not."""
+    found = np.full(len(paths), np.nan)
+    for n, (path, level) in enumerate(zip(paths, levels, strict=True)):
+        reached = path >= level if path[0] < level else path <= level
+        k = int(np.argmax(reached))
+        if reached[k] and k > 0:
+            share = (level - path[k - 1]) / (path[k] - path[k - 1])
+            found[n] = times[k - 1] * (times[k] / times[k - 1]) ** share
+    return found
 
 
 @jax.jit
@@ -407,7 +427,9 @@ def run_movement(spec: Movement, context: Context) -> "xarray.Dataset":
             for n, (start, one) in enumerate(zip(starts, drawn, strict=True) if spec.labels else ()):
                 found = regime(start, one[0], float(lam))
                 labels[k, i, n], final[k, i, n] = found.label, found.end
-                halves[k, i, n] = found.kernel_time, found.loss_time
+            first_loss = 0.5 * np.sum((np.asarray(second @ first) - np.asarray(targets)) ** 2, axis=(1, 2))
+            halves[k, i, :, 0] = _halfway(times, distances[k, j], 0.5 * distances[k, j, :, -1])
+            halves[k, i, :, 1] = _halfway(times, losses[k, j], 0.5 * first_loss)
             run = simulate(
                 Problem(DeepLinear(ARCHITECTURES[name]), SquaredDistance(targets[0])),
                 starts[0],
@@ -542,6 +564,13 @@ def claims_movement(dataset: "xarray.Dataset", spec: Movement) -> list[Claim]:
                 "The horizon matters: read at t = 10 the delayed rich phase looks lazy.",
             )
         )
+        if paper:
+            claims.append(Claim.between("… that mean distance itself", early, 0.084, 0.096, "Recorded 0.09."))
+    for (name, lam, of), (number, room, note) in RECORDED_HALF.items():
+        if paper and name in spec.architectures and lam in dataset["end"]:
+            value = float(dataset["half"].sel(architecture=name, end=lam, of=of).median("seed"))
+            statement = f"{name}, λ = {lam:g}: median time of half the {of}"
+            claims.append(Claim.between(statement, value, number - room, number + room, note))
     for (name, lam), label in LABELS.items():
         if not spec.labels or name not in spec.architectures or lam not in dataset["end"]:
             continue
@@ -590,7 +619,10 @@ EXPERIMENTS = (
         plot=plot_hierarchy,
         claims=claims_hierarchy,
         notes="The task is perturbed so that its singular values differ. Inputs are whitened (the printed I/8 is not); "
-        "the horizons are our choice. The caption exchanges the two similarities of the task.",
+        "the horizons are our choice: at λ = 0 the loss is 1e-6 of "
+        "its start after 11000 steps, but the weakest mode is not done: similarities miss their "
+        "limits by 5e-5 after 12000 steps and by 7e-10 after 16000, when what is left is the imbalance of the start, "
+        "so that 18000 are taken. The caption exchanges the two similarities of the task.",
     ),
     Experiment(
         id="exact/fig5",

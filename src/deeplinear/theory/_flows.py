@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, flatten
+from deeplinear.core import RESULTS, Params, flatten
 from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.models import AbstractModel, Completion, EntryCompletion, Problem, observed_entries
 from deeplinear.probes import loss, probe
@@ -107,6 +107,8 @@ def _together(tasks: list[tuple[Problem, Params]], times: Sequence[float] | np.n
         probes=(loss, weights),
         throw=True,
     )
+    if RESULTS.interrupted.name in many.outcomes():
+        raise KeyboardInterrupt
     shapes = tasks[0][0].model.shapes
     cuts = np.cumsum([rows * columns for rows, columns in shapes])[:-1]
     runs = []
