@@ -5,6 +5,9 @@ import os
 # Before JAX starts: no compiled code from earlier runs, and the processor unless another platform is asked for.
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Tests compile much and run little of it, so programs are made quickly here. With XLA_FLAGS set to a space they are
+# made as for users.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 import shutil
 import tempfile
@@ -26,7 +29,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 # Before the first import of the package: every annotation of it, shapes included, is checked at every call.
 jaxtyping.install_import_hook("deeplinear", "checking.annotations")
 
-DEFAULT_SEEDS = 1
+DEFAULT_SEEDS = 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

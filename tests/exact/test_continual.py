@@ -97,7 +97,8 @@ def test_refusals() -> None:
     rng = np.random.default_rng(0)
     unbalanced = (jnp.asarray(rng.normal(size=(4, 2))), jnp.asarray(rng.normal(size=(3, 4))))
     balance = np.asarray(unbalanced[1].T @ unbalanced[1] - unbalanced[0] @ unbalanced[0].T)
-    residual = np.linalg.norm(balance - np.trace(balance) / 4 * np.eye(4))
+    size = sum(float(jnp.sum(layer**2)) for layer in unbalanced)
+    residual = np.linalg.norm(balance - np.trace(balance) / 4 * np.eye(4)) / size
     targets = np.ones((3, 3, 2))
     with pytest.raises(HypothesisError, match="λ-balanced") as refusal:
         continual(unbalanced, targets, 1.0)

@@ -230,7 +230,7 @@ def test_labels_of_three_architectures() -> None:
 
 def test_refusals() -> None:
     eye = jnp.eye(2)
-    with pytest.raises(HypothesisError, match="λI") as caught:
+    with pytest.raises(HypothesisError, match="λ-balanced layers") as caught:
         diagnose((eye, jnp.diag(jnp.array([1.0, 2.0]))), np.eye(2))
     assert caught.value.residual > 0.1
     with pytest.raises(HypothesisError, match="every mode within reach is learned"):

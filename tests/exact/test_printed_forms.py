@@ -144,8 +144,8 @@ def test_bad_arguments_are_refused_by_the_assumption_they_break() -> None:
             form(good, target, 3.0, np.inf)
         with pytest.raises(HypothesisError, match=r"λ-balanced.*residual") as caught:
             form((np.eye(2), np.diag([1.0, 2.0])), target, None, 1.0)
-        assert abs(caught.value.residual - 3 / np.sqrt(2)) < 1e-12
-        with pytest.raises(HypothesisError, match="not for λ = 1"):
+        assert abs(caught.value.residual - 3 / np.sqrt(2) / 7) < 1e-12  # relative to the squared norms, 2 + 5
+        with pytest.raises(HypothesisError, match="measured for λ = 1"):
             form(good, target, 1.0, 1.0)
         with pytest.raises(ValueError, match="two layers"):
             form((np.eye(2),), target, 3.0, 1.0)

@@ -29,7 +29,7 @@ from deeplinear.core import (
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._representations import limit
 from deeplinear.exact._riccati import Correlations, Eigensystem, correlations_of, eigensystem, propagate, stacked
-from deeplinear.exact._two_layers import BALANCE_TOLERANCE, checked_two_layers
+from deeplinear.exact._two_layers import checked_two_layers
 
 SINGULAR = 1e-12
 """Overlaps below this share of the norm of the start are rounding."""
@@ -167,9 +167,7 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
     return jnp.where(across > 0, slow, speeds[-1] - across)
 
 
-def diagnose(
-    params: Params, target: object, lam: ArrayLike | None = None, *, tolerance: float = BALANCE_TOLERANCE
-) -> Diagnosis:
+def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Diagnosis:
     r"""What becomes of two $\lambda$-balanced layers under gradient flow on whitened inputs, told from the start.
 
     $B = W_2^\top U(g + hg) + W_1 V(g - hg)$ is the overlap of the start with the growing modes of the task
@@ -182,7 +180,6 @@ def diagnose(
         params: Two layers.
         target: $\Sigma$, (out, in).
         lam: $\lambda$; that of the layers by default, exactly 0 where it is so to rounding.
-        tolerance: Largest imbalance, relative to the squared norm of the layers.
 
     Returns:
         The diagnosis; `print` it for a report.
@@ -195,7 +192,7 @@ def diagnose(
         >>> mirrored.obstructed, mirrored.missing, mirrored.limit_loss
         (True, 1, 0.125)
     """
-    first, second, sigma, number = _checked("diagnose", params, target, lam, tolerance)
+    first, second, sigma, number = _checked("diagnose", params, target, lam)
     (hidden, inp), out = first.shape, second.shape[0]
     left, strengths, right_t = np.linalg.svd(sigma, full_matrices=True)
     modes = len(strengths)
@@ -420,8 +417,8 @@ def _learned(overlap: Float[np.ndarray, "hidden modes"], tolerance: float) -> np
 
 
 def _checked(
-    where: str, params: Params, target: object, lam: ArrayLike | None, tolerance: float = BALANCE_TOLERANCE
+    where: str, params: Params, target: object, lam: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Two balanced layers, their target and relative scale as plain numbers, or a refusal."""
-    layers = checked_two_layers(where, params, target, lam, tolerance=tolerance)
+    layers = checked_two_layers(where, params, target, lam)
     return np.asarray(layers.first), np.asarray(layers.second), np.asarray(target, dtype=float), float(layers.lam)
