@@ -483,3 +483,26 @@ def test_an_early_interrupt_gets_one_line(name: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED.format(name=name)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "dln: interrupted before there was a result.")
+
+
+def test_an_interrupt_that_a_destructor_loses_is_not_spoken_of() -> None:
+    """It is noticed after the member; other exceptions in destructors are told as ever."""
+    code = """
+import os, signal, sys
+from deeplinear.cli._interrupt import interrupts_raise, watched
+interrupts_raise()
+class Closing:
+    def __init__(self, error): self.error = error
+    def __del__(self):
+        if self.error is None: os.kill(os.getpid(), signal.SIGINT); sum(range(100000))
+        else: raise self.error
+Closing(None)
+Closing(OSError("full"))
+try:
+    watched(print)("not printed")
+except KeyboardInterrupt:
+    print("noticed")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout == "noticed\n"
+    assert "OSError: full" in run.stderr and "KeyboardInterrupt" not in run.stderr

@@ -38,6 +38,13 @@ def interrupts_raise() -> None:
     _pressed = False
     if signal.getsignal(signal.SIGINT) in (leave, signal.default_int_handler):
         signal.signal(signal.SIGINT, _raise)
+        sys.unraisablehook = _quietly
+
+
+def _quietly(lost: Any) -> None:
+    """Say nothing of an interrupt that a destructor lost: it is remembered; all else as usual."""
+    if lost.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(lost)
 
 
 def watched(function: Callable[[A], None]) -> Callable[[A], None]:
