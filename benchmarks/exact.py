@@ -7,7 +7,7 @@ Each case is a problem for which a closed form applies, with 200 recorded times.
 | exact | `solve(...)` and `trajectory(times, probes=[loss, product])`, final layers in their hidden basis included |
 | exact curve | the same without layers: the product at all times, compiled once |
 | simulate | `simulate(...)` with GradientFlow at rtol 1e-10, which is what `follow` falls back to |
-| scipy | `solve_ivp` with a NumPy right-hand side: the faster of DOP853 and LSODA at rtol 1e-10 |
+| scipy | `solve_ivp` with a NumPy right-hand side at rtol 1e-10: LSODA up to 200 weights, DOP853 above |
 
 All are warm; compile time is told apart. Errors are those of the product at the last time, relative to the largest
 entry of the target, against the closed form (which the tests hold to 1e-12 against 60 digits). A contestant that takes
@@ -68,7 +68,6 @@ CASES = (
     Case("two layers 8-8-8, lambda 0, scale 1e-8", lambda: white((8, 8, 8), 0.0, 1e-8), 200.0),
     Case("two layers 32-32-32, lambda 1", lambda: white((32, 32, 32), 1.0, 1.0), 40.0),
     Case("depth 3, aligned, width 8, from 1e-6", lambda: aligned(3, 8, 1e-6), 2e4),
-    Case("depth 5, aligned, width 4, from 1e-4", lambda: aligned(5, 4, 1e-4), 1e6),
 )
 
 
@@ -117,12 +116,9 @@ def measure(case: Case) -> dict[str, Any]:
     run, timing = timed(lambda: simulate(problem, params, GradientFlow(1e-10), times=times, probes=probes), long=LIMIT)
     error = float(np.abs(run["product"][-1] - end).max()) / scale
     result["simulate"] = timing.to_json() | {"error": error, "gradients": int(run.stats["gradient_evaluations"])}
-    best = None
-    for method in ("DOP853", "LSODA"):
-        whole, timing = timed(lambda m=method: integrate(problem, params, times, m), 1, warm=False)
-        one = timing.to_json() | {"error": float(np.abs(whole - end).max()) / scale, "method": method}
-        best = one if best is None or one["seconds"] < best["seconds"] else best
-    result["scipy"] = best
+    method = "LSODA" if sum(layer.size for layer in params) <= 200 else "DOP853"
+    whole, timing = timed(lambda: integrate(problem, params, times, method), 1, warm=False)
+    result["scipy"] = timing.to_json() | {"error": float(np.abs(whole - end).max()) / scale, "method": method}
     return result
 
 
@@ -187,11 +183,13 @@ def main() -> None:
             parser.error(f"there are no results in {path}")
         show(data)
         return
-    cases = CASES[:1] if arguments.quick else CASES
-    data = {"machine": machine(), "cases": [measure(case) for case in cases], "rates": rates()}
+    data: dict[str, Any] = {"machine": machine(), "rates": rates(), "cases": []}
+    for case in CASES[:1] if arguments.quick else CASES:
+        print(case.name, flush=True)
+        data["cases"].append(measure(case))
+        if not arguments.quick:
+            save(path, data)
     show(data)
-    if not arguments.quick:
-        save(path, data)
 
 
 if __name__ == "__main__":
