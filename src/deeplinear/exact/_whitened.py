@@ -58,7 +58,7 @@ WINDOW = 64
 MOST_NODES = 4096
 """Most states between which the hidden basis is carried along."""
 
-WIDEST = 64
+WIDEST = 16
 """Widest hidden layer whose basis is carried along."""
 
 
