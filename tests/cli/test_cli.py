@@ -486,7 +486,7 @@ def test_an_early_interrupt_gets_one_line(name: str) -> None:
 
 
 def test_an_interrupt_that_a_destructor_loses_is_not_spoken_of() -> None:
-    """It is noticed after the member; other exceptions in destructors are told as ever."""
+    """It is noticed after the member, and so is what it cut short; other exceptions in destructors are told as ever."""
     code = """
 import os, signal, sys
 from deeplinear.cli._interrupt import interrupts_raise, watched
@@ -496,8 +496,9 @@ class Closing:
     def __del__(self):
         if self.error is None: os.kill(os.getpid(), signal.SIGINT); sum(range(100000))
         else: raise self.error
-Closing(None)
 Closing(OSError("full"))
+Closing(None)
+Closing(AttributeError("half made"))
 try:
     watched(print)("not printed")
 except KeyboardInterrupt:
@@ -505,4 +506,4 @@ except KeyboardInterrupt:
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout == "noticed\n"
-    assert "OSError: full" in run.stderr and "KeyboardInterrupt" not in run.stderr
+    assert "OSError: full" in run.stderr and "KeyboardInterrupt" not in run.stderr and "half made" not in run.stderr

@@ -42,8 +42,11 @@ def interrupts_raise() -> None:
 
 
 def _quietly(lost: Any) -> None:
-    """Say nothing of an interrupt that a destructor lost: it is remembered; all else as usual."""
-    if lost.exc_type is not KeyboardInterrupt:
+    """Say nothing of what destructors lose after an interrupt; all else as usual.
+
+    The interrupt itself is remembered, and an object whose making it cut short may lack what its destructor needs.
+    """
+    if not _pressed:
         sys.__unraisablehook__(lost)
 
 

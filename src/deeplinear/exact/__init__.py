@@ -118,7 +118,6 @@ from deeplinear.exact._riccati import (
     propagate as propagate,
     riccati_field as riccati_field,
     stacked as stacked,
-    steps_needed as steps_needed,
     unstacked as unstacked,
 )
 from deeplinear.exact._shallow import ShallowSolution as ShallowSolution

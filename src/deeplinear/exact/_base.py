@@ -68,20 +68,24 @@ class AbstractSolution(eqx.Module):
         `last` are the layers at the last time as `params` gives them; they are enough where only that one is asked for.
         """
 
+    def value_at(self, t: Float[Array, ""]) -> Float[Array, ""]:
+        """Loss at a time."""
+        return self.problem.value(self.layers_at(t))
+
     def params(self, t: ArrayLike) -> tuple[Array, ...]:
-        """Layers at a time, or stacked over several; a pure function: batch it, differentiate it, compile
-        it within a function of yours."""
-        return _layers(self, moments_of(t))
+        """Layers at a time, or stacked over several.
+
+        A pure function, as are `product` and `value`: batch it, differentiate it, compile it within one of yours.
+        """
+        return at_times(self.layers_at, moments_of(t))
 
     def product(self, t: ArrayLike) -> Float[Array, "*times out inp"]:
-        """End-to-end matrix at a time, or at several; a pure function: batch it, differentiate it, compile
-        it within a function of yours."""
-        return _product(self, moments_of(t))
+        """End-to-end matrix at a time, or at several."""
+        return at_times(self.product_at, moments_of(t))
 
     def value(self, t: ArrayLike) -> Float[Array, "*times"]:
-        """Loss at a time, or at several; a pure function: batch it, differentiate it, compile
-        it within a function of yours."""
-        return _value(self, moments_of(t))
+        """Loss at a time, or at several."""
+        return at_times(self.value_at, moments_of(t))
 
     def trajectory(
         self,
@@ -163,27 +167,11 @@ def moments_of(t: ArrayLike) -> Float[Array, "*times"]:
     return times
 
 
-def over_times(function: Callable[[Float[Array, ""]], Any], times: Float[Array, "*times"]) -> Any:
-    """A function of one time at each of several, or at the one there is."""
+@one_at_a_time
+@eqx.filter_jit
+def at_times(function: Callable[[Float[Array, ""]], Any], times: Float[Array, "*times"]) -> Any:
+    """A method of a solution at one time or at each of several, compiled once for all solutions of a shape."""
     return jax.vmap(function)(times) if times.ndim else function(times)
-
-
-@one_at_a_time
-@eqx.filter_jit
-def _layers(solution: AbstractSolution, times: Float[Array, "*times"]) -> tuple[Array, ...]:
-    return over_times(solution.layers_at, times)
-
-
-@one_at_a_time
-@eqx.filter_jit
-def _product(solution: AbstractSolution, times: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
-    return over_times(solution.product_at, times)
-
-
-@one_at_a_time
-@eqx.filter_jit
-def _value(solution: AbstractSolution, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
-    return over_times(lambda t: solution.problem.value(solution.layers_at(t)), times)
 
 
 @one_at_a_time

@@ -22,7 +22,7 @@ from deeplinear.core import (
     is_concrete,
     one_at_a_time,
 )
-from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagate, stacked
+from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import BALANCE_TOLERANCE, checked_two_layers
 
 
@@ -118,7 +118,7 @@ def _factors(solution: Continual, times: Float[Array, " times"]) -> Float[Array,
 
     def one(t: Float[Array, ""], k: Int[Array, ""]) -> Float[Array, "size hidden"]:
         system = jax.tree.map(lambda leaf: leaf[k], systems)
-        return propagate(solution.factors[k], system, jnp.maximum(t - begun[k], 0.0))
+        return propagated(solution.factors[k], system, jnp.maximum(t - begun[k], 0.0))
 
     return jax.vmap(one)(times, solution.task(times))
 
@@ -190,7 +190,7 @@ def _chain(
     """Factors at the start and at the end of every task."""
 
     def step(now: Array, task: tuple[Array, Array]) -> tuple[Array, Array]:
-        later = propagate(now, eigensystem(task[0], lam), task[1])
+        later = propagated(now, eigensystem(task[0], lam), task[1])
         return later, later
 
     return jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])

@@ -27,8 +27,9 @@ from deeplinear.core import (
     spectrum,
 )
 from deeplinear.exact._kernel import kernel_distance
+from deeplinear.exact._printed_forms import overlaps
 from deeplinear.exact._representations import limit
-from deeplinear.exact._riccati import Correlations, Eigensystem, correlations_of, eigensystem, propagate, stacked
+from deeplinear.exact._riccati import Correlations, Eigensystem, correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import checked_two_layers
 
 SINGULAR = 1e-12
@@ -194,20 +195,15 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
     """
     first, second, sigma, number = _checked("diagnose", params, target, lam)
     (hidden, inp), out = first.shape, second.shape[0]
-    left, strengths, right_t = np.linalg.svd(sigma, full_matrices=True)
-    modes = len(strengths)
-    total = np.hypot(strengths, number / 2) + strengths
-    h = np.where(total > 0, number / 2, 0.0) / np.where(total > 0, total, 1.0)
-    g = 1 / np.sqrt(1 + h**2)
-    overlap = second.T @ left[:, :modes] * (g + h * g) + first @ right_t[:modes].T * (g - h * g)
+    modes, strengths = min(inp, out), np.asarray(spectrum(jnp.asarray(sigma)))
+    found = overlaps(params, target, number)
+    overlap = every = np.asarray(found.growing)
     guaranteed = (number > 0 and out == hidden) or (number < 0 and inp == hidden)
-    every = overlap
     if guaranteed and hidden > modes:  # the complement of the wider side grows too, and is filled
-        rest = second.T @ left[:, modes:] if number > 0 else first @ right_t[modes:].T
-        every = np.concatenate([overlap, math.sqrt(2.0) * rest], axis=1)
+        every = np.concatenate([overlap, math.sqrt(2.0) * np.asarray(found.complement)], axis=1)
     size = float(np.linalg.norm(np.concatenate([first.T, second]), 2))
-    overlaps = np.linalg.svd(every[:, : min(hidden, every.shape[1])], compute_uv=False)
-    singular = not overlaps[-1] > SINGULAR * size
+    sizes = np.linalg.svd(every[:, : min(hidden, every.shape[1])], compute_uv=False)
+    singular = not sizes[-1] > SINGULAR * size
     bound = abs(number) / (np.linalg.norm(first, 2) + np.linalg.norm(second, 2)) if guaranteed else 0.0
     signs = [np.linalg.slogdet(m)[0] for m in (second @ first, sigma)] if inp == out <= hidden else [0, 0]
     learned = np.ones(modes, bool) if guaranteed else _learned(overlap, SINGULAR * size)
@@ -217,8 +213,8 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
     return Diagnosis(
         widths=(inp, hidden, out),
         lam=number,
-        smallest_overlap=float(overlaps[-1]),
-        condition=math.inf if singular else float(overlaps[0] / overlaps[-1]),
+        smallest_overlap=float(sizes[-1]),
+        condition=math.inf if singular else float(sizes[0] / sizes[-1]),
         guaranteed=guaranteed,
         overlap_bound=float(bound),
         obstructed=bool(number == 0 and signs[0] * signs[1] < 0),
@@ -359,7 +355,7 @@ def _stretch(
 
     def move(state: tuple[Array, Array], dt: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
         q, t = state
-        moved = propagate(q, system, dt)
+        moved = propagated(q, system, dt)
         now = correlations_of(moved, system.inp)
         return (moved, t + dt), (t + dt, kernel_distance(beginning, now), _loss(now, ending), q, t)
 

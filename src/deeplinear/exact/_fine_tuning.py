@@ -22,9 +22,9 @@ from deeplinear.core import (
     one_at_a_time,
     random_orthogonal,
 )
-from deeplinear.exact._riccati import correlations_of, eigensystem, propagate, stacked
+from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import checked_two_layers
-from deeplinear.models import lambda_estimate, layer_strengths
+from deeplinear.models import feasible_lambda, lambda_estimate, two_balanced_layers
 
 RANK_TOLERANCE = 1e-12
 """Singular values below this, relative to the largest, count as zero: their hidden directions are lost in rounding."""
@@ -65,7 +65,9 @@ def rebalance(params: Params, lam: ArrayLike, key: Key[Array, ""] | None = None)
     check_x64(where)
     stacked(params)
     (hidden, inp), out = params[0].shape, params[1].shape[0]
-    relative = _feasible(where, lam, (inp, hidden, out))
+    check_number(where, "lam", lam)
+    relative = jnp.asarray(lam, dtype=float)
+    relative = feasible_lambda(where, relative, relative, (inp, hidden, out))
     return _rebuilt(_frame(where, params, key), relative)
 
 
@@ -137,21 +139,6 @@ def _completed(first: Matrix, second: Matrix, frame: _Frame, rank: int, above: b
     return frame._replace(turn=turn, left=kept) if above else frame._replace(turn=turn, right=kept)
 
 
-def _feasible(where: str, lam: ArrayLike, widths: tuple[int, int, int]) -> Float[Array, ""]:
-    r"""$\lambda$, or a refusal where the larger layer would have no room."""
-    check_number(where, "lam", lam)
-    relative = jnp.asarray(lam, dtype=float)
-    inp, hidden, out = widths
-    rules = [(relative > 0, "lam > 0 needs at least as many outputs as hidden units")] if out < hidden else []
-    rules += [(relative < 0, "lam < 0 needs at least as many inputs as hidden units")] if inp < hidden else []
-    for broken, rule in rules:
-        if not is_concrete(broken):
-            relative = eqx.error_if(relative, broken, f"{where}: {rule}, but the widths are {widths}.")
-        elif bool(broken):
-            raise ValueError(f"{where}: {rule}, but the widths are {widths} and lam is {float(relative):g}.")
-    return relative
-
-
 def _normal(columns: Matrix) -> Matrix:
     length = jnp.linalg.norm(columns, axis=0)
     return columns / jnp.where(length > 0, length, 1.0)
@@ -165,15 +152,9 @@ def _orthogonal(matrix: Matrix) -> Matrix:
 
 @eqx.filter_jit
 def _rebuilt(frame: _Frame, lam: Float[Array, ""]) -> Params:
-    r"""Layers of a frame; hidden units beyond the modes get $\sqrt{|\lambda|}$ in the larger layer."""
-    left, strengths, right, turn = frame
-    hidden = turn.shape[0]
-    below, above = min(hidden, right.shape[1]), min(hidden, left.shape[1])
-    s1, s2 = layer_strengths(jnp.pad(strengths, (0, hidden - strengths.shape[0])), lam)
-    return (
-        (turn[:, :below] * s1[:below]) @ right[:, :below].T,
-        (left[:, :above] * s2[:above]) @ turn[:, :above].T,
-    )
+    """Layers of a frame."""
+    widths = (frame.right.shape[0], frame.turn.shape[0], frame.left.shape[0])
+    return two_balanced_layers(frame.left, frame.strengths, frame.right, lam, frame.turn, widths)
 
 
 def added_feature(target: object, feature: int, from_item: int, to_item: int) -> Matrix:
@@ -239,7 +220,7 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     check_finite(where, "lams", values)
     widths = (params[0].shape[1], params[0].shape[0], params[1].shape[0])
     for extreme in (values.min(initial=0.0), values.max(initial=0.0)):
-        _feasible(where, extreme, widths)
+        feasible_lambda(where, jnp.zeros(()), jnp.asarray(extreme), widths)
     given, frame = jnp.asarray(values.ravel()), _frame(where, params, None)
     starts = jax.vmap(lambda lam: stacked(_rebuilt(frame, lam)))(given)
     return _losses(starts, sigma, given, when.ravel()).reshape(*values.shape, *when.shape)
@@ -252,7 +233,7 @@ def _losses(
 ) -> Float[Array, "lams times"]:
     def one(factor: Array, lam: Array) -> Array:
         system = eigensystem(target, lam)
-        later = jax.vmap(lambda t: propagate(factor, system, t))(times)
+        later = jax.vmap(lambda t: propagated(factor, system, t))(times)
         product = correlations_of(later, target.shape[1]).product
         return 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1))
 

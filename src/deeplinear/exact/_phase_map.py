@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
 from deeplinear.exact._kernel import kernel_distance
-from deeplinear.exact._riccati import correlations_of, eigensystem, propagate, stacked
+from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.models import layer_strengths
 
 
@@ -117,10 +117,10 @@ def _map(
     begun = correlations_of(starts, inp)
 
     def at(t: Float[Array, ""]) -> tuple[Array, Array]:
-        row = jax.vmap(lambda factor, system: propagate(factor, system, t))
+        row = jax.vmap(lambda factor, system: propagated(factor, system, t))
         reached = correlations_of(jax.vmap(lambda factors: row(factors, systems))(starts), inp)
         loss = 0.5 * jnp.sum((reached.product - target) ** 2, axis=(-2, -1))
         return kernel_distance(begun, reached), loss
 
-    # One time after the other: the number of steps of the propagator is that of the furthest cell at this time.
+    # One time after the other: memory is that of one map.
     return jax.lax.map(at, times)

@@ -23,7 +23,7 @@ from deeplinear.core import (
     is_concrete,
 )
 from deeplinear.exact._riccati import Correlations, correlations_of, stacked, unstacked
-from deeplinear.models import layer_strengths
+from deeplinear.models import two_balanced_layers
 
 RANK_TOLERANCE = 1e-12
 """Singular values below this share of the largest count as zero, and closer than this share as equal."""
@@ -301,14 +301,11 @@ def _from_modes(
     whose: str, left: Matrix, values: Float[Array, " modes"], right_t: Matrix, lam: Float[Array, ""], hidden: int
 ) -> Params:
     """Layers from a full singular value decomposition, if it determines them."""
-    out, inp, modes = left.shape[0], right_t.shape[0], values.shape[0]
+    out, inp = left.shape[0], right_t.shape[0]
     values = _determined(whose, values, lam, hidden, out, inp)
-    kept = jnp.concatenate([values, jnp.zeros(max(hidden - modes, 0), values.dtype)])[:hidden]
-    first, second = layer_strengths(kept, lam)
-    rows, columns = min(hidden, inp), min(hidden, out)
-    w1 = jnp.zeros((hidden, inp), values.dtype).at[:rows].set(first[:rows, None] * right_t[:rows])
-    w2 = jnp.zeros((out, hidden), values.dtype).at[:, :columns].set(left[:, :columns] * second[:columns])
-    return w1, w2
+    return two_balanced_layers(
+        left, values[:hidden], right_t.T, lam, jnp.eye(hidden, dtype=values.dtype), (inp, hidden, out)
+    )
 
 
 def _determined(

@@ -311,14 +311,14 @@ def propagated(
             f"propagate: {steps} steps do not reach that far: max|L| t must be at most {REACH:g} per step.",
         )
     elif is_concrete(length):
-        steps = steps_needed(float(length))
+        steps = _steps_needed(float(length))
     moved = _travel(steps, fixed.coordinates(factor), values, fixed.growth, fixed.lam, change, time)
     # At the start itself the flow is known without a formula, and so is its derivative.
     speed = matrix @ factor - 0.5 * factor @ (factor.T @ factor)
     return jnp.where(time > 0, vectors @ moved, factor + (time - jax.lax.stop_gradient(time)) * speed)
 
 
-def steps_needed(length: float) -> int:
+def _steps_needed(length: float) -> int:
     r"""Number of steps of derivatives of `propagate` for $\max|L|\,t$ = `length`, rounded up to a power of two above 4.
 
     Rounding keeps the number of compiled configurations small.

@@ -16,9 +16,9 @@ from deeplinear.exact._base import (
     CLOSEST_BASIS,
     EXACT_BASIS,
     AbstractSolution,
+    at_times,
     checked_times,
     moments_of,
-    over_times,
     require,
     require_network,
 )
@@ -47,7 +47,7 @@ SADDLE_TOLERANCE = 1e-3
 """Largest quotient of an imbalance and the smallest overlap with a mode, both relative to the layers."""
 
 TURN_TOLERANCE = 1e-9
-"""Largest difference between one turn of the hidden basis and two half ones; the error left is its power 5/3."""
+"""Largest difference between one turn of the hidden basis and two half ones; what is left was 1e-10 and less."""
 
 FARTHEST = 0.2
 """Longest step, relative to the size of the state, over which the hidden basis is carried at once."""
@@ -97,7 +97,11 @@ class WhitenedSolution(AbstractSolution):
 
     def correlations(self, t: ArrayLike) -> Correlations:
         r"""$W_1^\top W_1$, $W_2 W_1$ and $W_2 W_2^\top$ at a time, or at several."""
-        return _correlations(self, moments_of(t))
+        return at_times(self.correlations_at, moments_of(t))
+
+    def correlations_at(self, t: Float[Array, ""]) -> Correlations:
+        """Layer correlations at a time."""
+        return correlations_of(self.state(t), self.system.inp)
 
     def limit(self) -> Correlations:
         r"""Layer correlations at infinite time.
@@ -112,7 +116,7 @@ class WhitenedSolution(AbstractSolution):
         return limit(self.system.target, self.lam, hidden)
 
     def product_at(self, t: Float[Array, ""]) -> Matrix:
-        return correlations_of(self.state(t), self.system.inp).product
+        return self.correlations_at(t).product
 
     def layers_at(self, t: Float[Array, ""]) -> Params:
         state = self.state(t)
@@ -137,7 +141,7 @@ class WhitenedSolution(AbstractSolution):
     def _carried(self, nodes: Float[np.ndarray, " nodes"]) -> tuple[np.ndarray, str]:
         """States at increasing times from 0 on, in the hidden basis that moves with them."""
         if self.factor.shape[1] > WIDEST:
-            states = _states(self, jnp.asarray(nodes))
+            states = at_times(self.state, jnp.asarray(nodes))
             turned = jax.vmap(lambda state: state @ _turn(state, self.factor))(states)
             return np.asarray(turned), f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
         wanted = set(nodes)
@@ -164,18 +168,6 @@ class WhitenedSolution(AbstractSolution):
         worst = float(np.max(gaps, initial=0.0))
         known = EXACT_BASIS if worst <= TURN_TOLERANCE else f"carried along the curve to {worst:.0e} only"
         return np.stack(kept), known
-
-
-@one_at_a_time
-@eqx.filter_jit
-def _states(solution: WhitenedSolution, times: Float[Array, " times"]) -> Float[Array, "times size hidden"]:
-    return jax.vmap(solution.state)(times)
-
-
-@one_at_a_time
-@eqx.filter_jit
-def _correlations(solution: WhitenedSolution, times: Float[Array, "*times"]) -> Correlations:
-    return over_times(lambda t: correlations_of(solution.state(t), solution.system.inp), times)
 
 
 def _turn(state: Array, reference: Array) -> Array:

@@ -13,6 +13,8 @@ from deeplinear.models._balanced_inits import (
     FromSVD as FromSVD,
     LambdaBalanced as LambdaBalanced,
     TaskAligned as TaskAligned,
+    feasible_lambda as feasible_lambda,
+    two_balanced_layers as two_balanced_layers,
 )
 from deeplinear.models._base import (
     AbstractLoss as AbstractLoss,

@@ -108,7 +108,7 @@ class FromSVD(AbstractInit):
         widths = (self.right.shape[0], self.values.shape[0], self.left.shape[0])
         if network.widths != widths:
             raise ValueError(f"FromSVD: model must have widths {widths} to fit the factors, but has {network.widths}.")
-        return _two_layers(self.left, self.values, self.right, self.lam, self.rotation, widths)
+        return two_balanced_layers(self.left, self.values, self.right, self.lam, self.rotation, widths)
 
 
 class LambdaBalanced(AbstractInit):
@@ -162,7 +162,7 @@ class LambdaBalanced(AbstractInit):
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = network_of("LambdaBalanced", model)
-        std = _feasible("LambdaBalanced", self.std, self.lam, network.widths)
+        std = feasible_lambda("LambdaBalanced", self.std, self.lam, network.widths)
         key_layers, key_rotation = jax.random.split(key)
         product = network.product(gaussian_layers(key_layers, network.shapes, [std] * network.depth))
         left, values, right_t = jnp.linalg.svd(product, full_matrices=True)
@@ -183,7 +183,7 @@ class LambdaBalanced(AbstractInit):
             left = left.at[:, -1].multiply(jnp.where(sign < 0, -1.0, 1.0))
         if network.depth == 2:
             rotation = random_orthogonal(key_rotation, network.widths[1])
-            return _two_layers(left, values, right_t.T, self.lam, rotation, network.widths)
+            return two_balanced_layers(left, values, right_t.T, self.lam, rotation, network.widths)
         return _rotated(_balanced(left[:, :modes], values, right_t[:modes].T, network.widths), key_rotation)
 
 
@@ -224,14 +224,14 @@ class TaskAligned(AbstractInit):
         network = network_of("TaskAligned", model)
         check_shape("TaskAligned", "target", self.target, (network.widths[-1], network.widths[0]))
         modes = min(network.widths)
-        strengths = _feasible("TaskAligned", self.strengths, self.lam, network.widths)
+        strengths = feasible_lambda("TaskAligned", self.strengths, self.lam, network.widths)
         strengths = per_item("TaskAligned", "strengths", strengths, modes, "mode")
         left, _, right_t = jnp.linalg.svd(self.target, full_matrices=True)
         left = left.at[:, :modes].multiply(jnp.where(strengths < 0, -1.0, 1.0))
         values = jnp.abs(strengths)
         if network.depth == 2:
             rotation = jnp.eye(network.widths[1], dtype=float)
-            return _two_layers(left, values, right_t.T, self.lam, rotation, network.widths)
+            return two_balanced_layers(left, values, right_t.T, self.lam, rotation, network.widths)
         return _balanced(left[:, :modes], values, right_t[:modes].T, network.widths)
 
 
@@ -248,10 +248,24 @@ def _orthonormal(where: str, name: str, value: object, shape: tuple[int | None, 
     return matrix
 
 
-def _feasible(
+def feasible_lambda(
     where: str, guarded: Float[Array, "..."], lam: Float[Array, ""], widths: tuple[int, ...]
 ) -> Float[Array, "..."]:
-    r"""`guarded` if layers of these widths can be $\lambda$-balanced, or a refusal: use what is returned."""
+    r"""`guarded` if layers of these widths can be $\lambda$-balanced, or a refusal: use what is returned.
+
+    Two layers need room for the larger one: $\lambda > 0$ as many outputs as hidden units, $\lambda < 0$ as many
+    inputs. Other depths are offered $\lambda = 0$ only.
+
+    Args:
+        where: Who asks, for the message.
+        guarded: An array of the computation; under a transformation the refusal travels with it.
+        lam: $\lambda$.
+        widths: Widths of all layers, input first.
+
+    Example:
+        >>> float(feasible_lambda("here", jnp.ones(()), jnp.asarray(2.0), (3, 2, 2)))
+        1.0
+    """
     known = np.asarray(lam) if is_concrete(lam) else lam
     if len(widths) != 3:
         rules = [(known != 0, "lam must be 0 unless there are two layers")]
@@ -295,7 +309,7 @@ def _rotated(params: Params, key: Key[Array, ""]) -> Params:
     return tuple(layers)
 
 
-def _two_layers(
+def two_balanced_layers(
     left: Float[Array, "out _"],
     values: Float[Array, " modes"],
     right: Float[Array, "inp _"],
@@ -303,7 +317,27 @@ def _two_layers(
     rotation: Float[Array, "hidden hidden"],
     widths: tuple[int, ...],
 ) -> Params:
-    r"""$W_1 = R S_1 V^\top$, $W_2 = U S_2 R^\top$ with unused hidden directions filled with $\sqrt{|\lambda|}$."""
+    r"""Layers $W_1 = R S_1 V^\top$ and $W_2 = U S_2 R^\top$ with $W_2^\top W_2 - W_1 W_1^\top = \lambda I$.
+
+    Hidden directions beyond the modes are filled with $\sqrt{|\lambda|}$ in the layer that must be the larger one.
+
+    Args:
+        left: $U$, orthonormal columns, at least the smaller of hidden and output width of them.
+        values: Singular values of the product, non-negative.
+        right: $V$, orthonormal columns, at least the smaller of hidden and input width of them.
+        lam: $\lambda$, feasible for the widths (see `feasible_lambda`).
+        rotation: $R$.
+        widths: Input, hidden and output width.
+
+    Returns:
+        Both layers.
+
+    Example:
+        >>> eye, none = jnp.eye(2), jnp.zeros(0)
+        >>> two_balanced_layers(eye, none, eye, jnp.asarray(4.0), eye, (2, 2, 2))[1]
+        Array([[2., 0.],
+               [0., 2.]], dtype=float64)
+    """
     inp, hidden, out = widths
     first, second = layer_strengths(values, lam)
     below, above = min(hidden, inp), min(hidden, out)
