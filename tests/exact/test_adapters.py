@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deeplinear.exact import correlations_of, eigensystem, propagate, stacked
-from deeplinear.exact._adapters import adapter_lambda, adapter_layers
+from deeplinear.exact import adapter_lambda, adapter_layers, correlations_of, eigensystem, propagate, stacked
 from deeplinear.models import lambda_estimate
 
 

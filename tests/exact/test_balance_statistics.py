@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from deeplinear.exact._balance_statistics import (
+from deeplinear.exact import (
     balance_moments,
     balance_spread,
     expected_lambda,

@@ -10,8 +10,7 @@ import scipy.integrate
 import scipy.linalg
 
 from deeplinear.core import HypothesisError
-from deeplinear.exact import eigensystem, propagate, stacked
-from deeplinear.exact._function_space import function_space_field
+from deeplinear.exact import eigensystem, function_space_field, propagate, stacked
 
 
 def balanced(u: np.ndarray, s: np.ndarray, v: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray]:

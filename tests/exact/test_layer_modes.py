@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from deeplinear.exact._layer_modes import balanced_mode, balanced_mode_time, layer_mode, layer_mode_time
-from deeplinear.exact._modes import mode_strength
+from deeplinear.exact import balanced_mode, balanced_mode_time, layer_mode, layer_mode_time, mode_strength
 
 TIME = 1e-13  # relative error of the time at which the state found is reached; measured 2.4e-15
 ROUNDING = 1e-12
@@ -227,3 +226,14 @@ def test_arguments_are_checked():
         layer_mode_time([0.1, 0.1], 1.0, product=2.0)
     with pytest.raises(ValueError, match="depth must be at least 1"):
         balanced_mode(1.0, 0.1, 1.0, 0)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_times_far_below_the_target_keep_their_digits(depth: int) -> None:
+    """Equal layers of 1e-6 doubling: t = ln 2 in two layers and (1 - 1/2)/1e-6 in three, as the target is far away."""
+    start = [1e-6] * depth
+    expected = {2: np.log(2.0), 3: 0.5e6}[depth]
+    found = layer_mode_time(start, 1.0, product=(2e-6) ** depth)
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    # By the part of the way it is the same, to the digits that a part of the way has.
+    np.testing.assert_allclose(layer_mode_time(start, 1.0, fraction=(2e-6) ** depth - 1e-6**depth), found, rtol=1e-9)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from deeplinear.exact._modes import (
+from deeplinear.exact import (
     learning_time,
     mode_progress,
     mode_progress_lazy,

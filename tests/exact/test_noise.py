@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from deeplinear.exact._noise import input_noise_loss, noise_optimal_lambda, noisy_loss, weight_noise_loss
+from deeplinear.exact import input_noise_loss, noise_optimal_lambda, noisy_loss, weight_noise_loss
 from deeplinear.models import Completion, DeepLinear, Problem, Regression, SquaredDistance
 
 ROUNDING = 1e-12

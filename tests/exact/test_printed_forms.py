@@ -12,7 +12,7 @@ import pytest
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.exact._printed_forms import PrecisionWarning, block_form, decaying_form, generic_form, overlaps
+from deeplinear.exact import PrecisionWarning, block_form, decaying_form, generic_form, overlaps
 from deeplinear.exact._two_layers import checked_two_layers
 
 CASES = [

@@ -260,7 +260,7 @@ def test_refusals_name_the_hypothesis_and_its_residual(make, form: str, hypothes
     assert error.value.residual > error.value.tolerance
     with pytest.raises(NoClosedFormError, match=hypothesis) as error:
         solve(problem, params)
-    assert set(error.value.reasons) == {"shallow", "aligned", "whitened"}
+    assert set(error.value.reasons) == {"shallow", "aligned", "whitened", "channel"}
 
 
 def test_approximations_are_asked_for_and_say_so() -> None:
@@ -342,3 +342,34 @@ def test_derivatives_of_observables() -> None:
     assert float(jax.grad(solution.value)(0.0)) == pytest.approx(-squared, rel=1e-12)
     rests = [abs(float(observed(target + h * direction, 1.0 + h)) - float(value) - h * slope) for h in steps]
     assert rests[0] > 1e-9 and 80 < rests[0] / rests[1] < 125  # of second order in the step
+
+
+# ---- One input, one output -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [1.5, -0.7])
+def test_one_channel_from_any_start(seed: int, target: float) -> None:
+    """Against SciPy, for either sign of the target, an input of any variance, and layers that are not balanced."""
+    rng = np.random.default_rng(seed)
+    a, b, variance = rng.normal(size=3), rng.normal(size=3), 0.6
+    problem = Problem(DeepLinear((1, 3, 1)), Regression([[variance]], [[variance * target]]))
+    solution = solve(problem, (a[:, None], b[None]))
+    assert solution.form == "one input, one output, one hidden layer"
+
+    def field(_: float, x: np.ndarray) -> np.ndarray:
+        error = variance * (target - x[:3] @ x[3:])
+        return error * np.concatenate([x[3:], x[:3]])
+
+    times = np.array([0.0, 0.5, 3.0])
+    truth = solve_ivp(field, (0, 3), np.concatenate([a, b]), t_eval=times, rtol=1e-12, atol=1e-13, method="DOP853").y.T
+    first, second = solution.params(times)
+    np.testing.assert_allclose(first[..., 0], truth[:, :3], atol=1e-9)
+    np.testing.assert_allclose(second[:, 0], truth[:, 3:], atol=1e-9)
+    with pytest.raises(HypothesisError, match="a target that is not zero"):
+        solve(Problem(DeepLinear((1, 3, 1)), SquaredDistance([[0.0]])), (a[:, None], b[None]), form="channel")
+    with pytest.raises(HypothesisError, match="one input and one output"):
+        solve(
+            Problem(DeepLinear((2, 3, 1)), SquaredDistance([[1.0, 0.0]])),
+            (rng.normal(size=(3, 2)), b[None]),
+            form="channel",
+        )

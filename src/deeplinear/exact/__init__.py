@@ -36,6 +36,7 @@ from deeplinear.exact._block_limit import (
     block_limit_from as block_limit_from,
     block_small_scale as block_small_scale,
 )
+from deeplinear.exact._channel import ChannelSolution as ChannelSolution
 from deeplinear.exact._column import ColumnAlignment as ColumnAlignment, column_alignment as column_alignment
 from deeplinear.exact._continual import Continual as Continual, continual as continual, forgetting as forgetting
 from deeplinear.exact._convergence import (
@@ -44,6 +45,20 @@ from deeplinear.exact._convergence import (
     diagnose as diagnose,
     late_rate as late_rate,
     regime as regime,
+)
+from deeplinear.exact._diagonal import (
+    DiagonalLimit as DiagonalLimit,
+    Ending as Ending,
+    chain_minimum as chain_minimum,
+    diagonal_bracket as diagonal_bracket,
+    diagonal_field as diagonal_field,
+    diagonal_flow as diagonal_flow,
+    diagonal_hessian as diagonal_hessian,
+    diagonal_laws_rank as diagonal_laws_rank,
+    diagonal_layers as diagonal_layers,
+    diagonal_limit as diagonal_limit,
+    diagonal_weights as diagonal_weights,
+    mode_losses as mode_losses,
 )
 from deeplinear.exact._disconnected import (
     DisconnectedSolution as DisconnectedSolution,
@@ -120,7 +135,25 @@ from deeplinear.exact._riccati import (
     stacked as stacked,
     unstacked as unstacked,
 )
+from deeplinear.exact._scalar import (
+    escape_time as escape_time,
+    product_time as product_time,
+    scalar_curvature as scalar_curvature,
+    scalar_equilibria as scalar_equilibria,
+    scalar_speed as scalar_speed,
+    scalar_state as scalar_state,
+    scalar_time as scalar_time,
+    transition_width as transition_width,
+)
 from deeplinear.exact._shallow import ShallowSolution as ShallowSolution
+from deeplinear.exact._single_channel import (
+    Channel as Channel,
+    single_channel as single_channel,
+    single_channel_limit as single_channel_limit,
+    single_channel_rate as single_channel_rate,
+    single_node_equilibrium as single_node_equilibrium,
+    single_node_exponents as single_node_exponents,
+)
 from deeplinear.exact._singular_values import singular_value_speed as singular_value_speed
 from deeplinear.exact._solve import NoClosedFormError as NoClosedFormError, solve as solve
 from deeplinear.exact._transfer import (

@@ -552,7 +552,11 @@ def layer_mode_time(
         relative = _over(values - ends, ends)
     else:
         raise ValueError(f"{where}: exactly one of fraction and product must be given.")
-    missing = jnp.where(relative > -1, jnp.log1p(jnp.where(relative > -1, relative, 0.0)), 0.0)
+    # Far from the target its quotient with the product has the digits, close to it their difference.
+    ratio = _over(values, ends)
+    far = (ratio > 0) & (ratio < 0.5)
+    missing = jnp.where(relative > -1, jnp.log1p(jnp.where((relative > -1) & ~far, relative, 0.0)), 0.0)
+    missing = jnp.where(far, jnp.log(jnp.where(far, ratio, 1.0)), missing)
     filled, depth = _filled(strengths)
     return _times_of(filled, target.reshape(-1), values, missing, depth).reshape(*batch, *part.shape)
 

@@ -18,6 +18,7 @@ from deeplinear.core import (
 )
 from deeplinear.exact._aligned import aligned
 from deeplinear.exact._base import AbstractSolution
+from deeplinear.exact._channel import channel
 from deeplinear.exact._shallow import shallow
 from deeplinear.exact._two_layers import BALANCE_TOLERANCE
 from deeplinear.exact._whitened import whitened
@@ -38,9 +39,10 @@ def solve(
 ) -> AbstractSolution:
     r"""Gradient flow of a problem from given layers, in closed form.
 
-    Three forms are tried in turn, each by measuring its hypotheses: `"shallow"` (one layer, least squares or
-    completion), `"whitened"` (two $\lambda$-balanced layers under white inputs, in any position to the task) and
-    `"aligned"` (layers of any depth aligned with the task, which decouple into scalar modes).
+    Four forms are tried in turn, each by measuring its hypotheses: `"shallow"` (one layer, least squares or
+    completion), `"whitened"` (two $\lambda$-balanced layers under white inputs, in any position to the task),
+    `"aligned"` (layers of any depth aligned with the task, which decouple into scalar modes) and `"channel"` (two
+    layers between one input and one output, from any start).
 
     Args:
         problem: Model and loss.
@@ -80,6 +82,7 @@ def solve(
         "shallow": lambda: shallow(problem, layers),
         "whitened": lambda: whitened(problem, layers, balance_tolerance=balance_tolerance),
         "aligned": lambda: aligned(problem, layers),
+        "channel": lambda: channel(problem, layers),
     }
     if form is not None and form not in forms:
         raise ValueError(f"solve: there is no form '{form}'. {near_name(str(form), forms)}")

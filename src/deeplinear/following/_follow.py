@@ -46,7 +46,7 @@ def follow(
         'closed form: two λ-balanced layers under white inputs'
         >>> run = follow(problem, Gaussian(0.1)(problem.model, jax.random.key(0)), [0.0, 1.0])
         >>> sorted(run.info["closed_form"])
-        ['aligned', 'shallow', 'whitened']
+        ['aligned', 'channel', 'shallow', 'whitened']
     """
     try:
         solution = solve(problem, params)

@@ -1,0 +1,341 @@
+r"""Diagonal layers: modes that do not see each other, in any number of layers.
+
+If every layer is diagonal and so is the target, the weights $\xi_{ij}$ (layer $i$, mode $j$) follow
+$\dot\xi_{ij} = \bar\xi_{ij}(\sigma_j - \hat\xi_j)$, with $\hat\xi_j = \prod_k \xi_{kj}$ and $\bar\xi_{ij}$ the product
+of the other layers. Each mode is a chain of numbers, solved by `layer_mode`; what is special to several of them is
+here. A mode keeps $\xi_{ij}^2 - \xi_{i+1,j}^2$; entries of hidden units and inputs that no output sees do not move.
+Products of the others are made without a division: weights may be zero.
+"""
+
+import enum
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from deeplinear.core import (
+    HypothesisError,
+    Params,
+    check_number,
+    check_x64,
+    checked_params,
+    is_concrete,
+)
+from deeplinear.exact._block_algebra import checked, positive
+from deeplinear.exact._layer_modes import Numbers, _log_smallest, layer_mode
+
+
+class Ending(enum.IntEnum):
+    """Where a mode ends."""
+
+    minimum = 0
+    """Its product is its target."""
+    saddle = 1
+    """Two or more layers fall to zero together, and stay there."""
+    rest = 2
+    """Two or more layers are zero: it never moves."""
+
+
+class DiagonalLimit(NamedTuple):
+    """Where diagonal layers end: their weights, and an `Ending` for each mode."""
+
+    weights: Float[Array, "depth modes"]
+    ending: Int[Array, " modes"]
+
+
+def _others(weights: Float[Array, "depth *modes"]) -> Float[Array, "depth *modes"]:
+    """Products of all layers but one: of those before it and those after it."""
+    ones = jnp.ones_like(weights[:1])
+    before = jnp.concatenate([ones, jnp.cumprod(weights[:-1], axis=0)])
+    after = jnp.concatenate([jnp.cumprod(weights[:0:-1], axis=0)[::-1], ones])
+    return before * after
+
+
+def _checked(
+    where: str, weights: Numbers, sigma: Numbers
+) -> tuple[Float[Array, "depth modes"], Float[Array, " modes"]]:
+    check_x64(where)
+    xi = checked(where, "weights", jnp.asarray(weights))
+    values = checked(where, "sigma", jnp.asarray(sigma))
+    if xi.ndim != 2 or 0 in xi.shape:
+        raise ValueError(f"{where}: weights must have an axis of layers and one of modes, but has shape {xi.shape}.")
+    if values.shape not in ((), xi.shape[1:]):
+        raise ValueError(
+            f"{where}: sigma must have one number for each of {xi.shape[1]} modes, but has shape {values.shape}."
+        )
+    return xi, jnp.broadcast_to(values, xi.shape[1:])
+
+
+def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
+    r"""Weights $\xi_{ij}$ of diagonal layers: their first diagonal entries, as many as the narrowest layer has units.
+
+    Args:
+        params: Layers that are rectangular diagonal.
+
+    Returns:
+        One row for each layer.
+
+    Raises:
+        HypothesisError: A layer is not diagonal.
+
+    Example:
+        >>> diagonal_weights((jnp.array([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), jnp.array([[3.0, 0.0]])))
+        Array([[2.],
+               [3.]], dtype=float64)
+    """
+    layers = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params("diagonal_weights", "params", params))
+    modes = min(min(layer.shape) for layer in layers)
+    for layer in layers:
+        if is_concrete(layer):
+            matrix = np.asarray(layer)
+            beside = float(np.max(np.abs(np.where(np.eye(*matrix.shape, dtype=bool), 0.0, matrix)), initial=0.0))
+            if beside > 0:
+                raise HypothesisError(
+                    "diagonal layers", beside, 0.0, "Aligned layers of any form are solved by `solve`."
+                )
+    return jnp.stack([jnp.diagonal(layer)[:modes] for layer in layers])
+
+
+def diagonal_layers(params: Params, weights: Float[Array, "depth modes"]) -> Params:
+    r"""Layers with their first diagonal entries replaced by $\xi_{ij}$; what belongs to no mode is kept.
+
+    Example:
+        >>> diagonal_layers((jnp.eye(2), jnp.array([[3.0, 0.0]])), jnp.array([[0.5], [4.0]]))[0]
+        Array([[0.5, 0. ],
+               [0. , 1. ]], dtype=float64)
+    """
+    place = jnp.arange(jnp.shape(weights)[1])
+    return tuple(
+        jnp.asarray(layer, dtype=float).at[place, place].set(row) for layer, row in zip(params, weights, strict=True)
+    )
+
+
+def diagonal_field(weights: Numbers, sigma: Numbers) -> Float[Array, "depth modes"]:
+    r"""Speed of diagonal layers under gradient flow, $\dot\xi_{ij} = \bar\xi_{ij}(\sigma_j - \hat\xi_j)$.
+
+    Args:
+        weights: $\xi$, one row for each layer, one column for each mode.
+        sigma: $\sigma_j$, one number for each mode, or one for all.
+
+    Returns:
+        The speed, of the shape of `weights`.
+
+    Example:
+        >>> diagonal_field([[1.0], [2.0], [-1.0]], 1.0)
+        Array([[-6.],
+               [-3.],
+               [ 6.]], dtype=float64)
+    """
+    xi, values = _checked("diagonal_field", weights, sigma)
+    return _others(xi) * (values - jnp.prod(xi, axis=0))
+
+
+def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Array, "*times depth modes"]:
+    r"""Diagonal layers at any time: every mode by `layer_mode`, to rounding of the times.
+
+    Args:
+        times: Times of any shape, from 0 to infinity.
+        weights: $\xi$ at time 0, one row for each layer, one column for each mode.
+        sigma: $\sigma_j$, one number for each mode, or one for all.
+
+    Returns:
+        $\xi$ at the times, times first.
+
+    Example:
+        >>> diagonal_flow(jnp.inf, [[1.0, 2.0], [1.0, 0.0]], [4.0, 0.0]).round(12)
+        Array([[2., 2.],
+               [2., 0.]], dtype=float64)
+    """
+    xi, values = _checked("diagonal_flow", weights, sigma)
+    found = layer_mode(times, xi.T, values)  # modes, times, layers
+    return jnp.moveaxis(found, 0, -1)
+
+
+def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
+    r"""Squares $w_1^2, \dots, w_L^2$ of the layers of one mode at its minimum, from what the flow conserves.
+
+    With $c_l = w_{l+1}^2 - w_l^2$ and $x$ the smallest square, $\prod_i (x + k_i) = \sigma^2$, $k_i \ge 0$, has exactly
+    one root $x > 0$; it is found in $\ln x$. For three layers this is the cubic
+    $x(x - c_1)(x + c_2) = \sigma^2$ of $x = w_2^2$.
+
+    Args:
+        laws: $c_1, \dots, c_{L-1}$, our sign: later layer minus earlier one.
+        sigma: The target, positive.
+
+    Returns:
+        The squares; signs are not told by the laws.
+
+    Example:
+        >>> chain_minimum([3.0, -3.0], 2.0)  # w₂² = w₁² + 3 = w₃² + 3
+        Array([1., 4., 1.], dtype=float64)
+    """
+    where = "chain_minimum"
+    check_x64(where)
+    steps = checked(where, "laws", jnp.asarray(laws))
+    target = positive(where, "sigma", jnp.asarray(sigma))
+    if steps.ndim != 1 or target.ndim != 0:
+        raise ValueError(
+            f"{where}: laws must have one axis and sigma none, but have shapes {steps.shape} and {target.shape}; use "
+            "jax.vmap for several modes."
+        )
+    heights = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
+    return _squares(heights - jnp.min(heights), target)
+
+
+@jax.jit
+def _squares(excess: Float[Array, " depth"], target: Float[Array, ""]) -> Float[Array, " depth"]:
+    """Squares at the minimum, x + k_i."""
+    depth = excess.shape[0]
+    other = jnp.arange(depth) != jnp.argmin(excess)
+    log_y = _log_smallest(jnp.where(other, excess, 0.0), other, jnp.log(target), jnp.asarray(depth, dtype=float))
+    return jnp.exp(2 * log_y) + excess
+
+
+def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> DiagonalLimit:
+    r"""Where diagonal layers end, from what they conserve and from their signs, without following them.
+
+    Let $m$ be the smallest square of a mode and $k_i$ the excess of the others. A mode with two or more layers of the
+    smallest size cannot change the sign of its product: on the wrong side of zero these layers fall to zero together,
+    a saddle; if they are zero, it rests. Every other mode ends at its target, with $|\xi_i| = \sqrt{x + k_i}$,
+    $\prod_i(x + k_i) = \sigma^2$; its smallest layer changes its sign if the product has to.
+
+    Args:
+        weights: $\xi$ at the start, one row for each layer, one column for each mode.
+        sigma: $\sigma_j$, one number for each mode, or one for all.
+        tolerance: Sizes that exceed the smallest by at most this share of themselves count as equal to it. Zero by
+            default: any difference, however small, leads away from the saddle in the end.
+
+    Returns:
+        The weights at the end, and an `Ending` for each mode.
+
+    Example:
+        >>> limit = diagonal_limit([[1.0], [2.0], [-1.0]], 1.0)
+        >>> limit.weights[:, 0].round(6), Ending(int(limit.ending[0])).name
+        (Array([0.      , 1.732051, 0.      ], dtype=float64), 'saddle')
+    """
+    where = "diagonal_limit"
+    xi, values = _checked(where, weights, sigma)
+    check_number(where, "tolerance", tolerance, at_least=0)
+    return DiagonalLimit(*_limits(xi, values, jnp.asarray(tolerance, dtype=float)))
+
+
+def _mode_limit(
+    weights: Float[Array, " depth"], target: Float[Array, ""], tolerance: Float[Array, ""]
+) -> tuple[Float[Array, " depth"], Int[Array, ""]]:
+    sizes = jnp.abs(weights)
+    least = jnp.min(sizes)
+    tied = sizes - least <= tolerance * sizes
+    excess = jnp.where(tied, 0.0, (sizes - least) * (sizes + least))
+    signs = jnp.where(weights < 0, -1.0, 1.0)
+    several = jnp.sum(tied) > 1
+    towards = jnp.where(target < 0, -1.0, 1.0)
+    wrong = jnp.prod(signs) * towards < 0
+    stuck = several & (wrong | (least == 0))
+    empty = target == 0
+    squares = _squares(excess, jnp.where(empty, 1.0, jnp.abs(target)))
+    squares = jnp.where(stuck | empty, excess, squares)
+    turned = jnp.where(wrong & ~several & (jnp.arange(len(weights)) == jnp.argmin(sizes)), -signs, signs)
+    found = turned * jnp.sqrt(squares)
+    fate = jnp.where(least == 0, int(Ending.rest), int(Ending.saddle))
+    ending = jnp.where(empty | ~stuck, int(Ending.minimum), fate)
+    rests = (least == 0) & (several | empty)
+    return jnp.where(rests, weights, jnp.where(squares == 0, 0.0, found)), ending
+
+
+_limits = jax.jit(jax.vmap(_mode_limit, in_axes=(1, 0, None), out_axes=(1, 0)))
+
+
+def mode_losses(weights: Numbers, sigma: Numbers) -> Float[Array, " modes"]:
+    r"""Loss of each mode, $F_j = \tfrac12(\sigma_j - \hat\xi_j)^2$; they add up to the loss of the network.
+
+    Along the flow $\dot F_j = -2 F_j \sum_i \bar\xi_{ij}^2$.
+
+    Example:
+        >>> mode_losses([[1.0, 2.0], [1.0, 0.0]], [4.0, 3.0])
+        Array([4.5, 4.5], dtype=float64)
+    """
+    xi, values = _checked("mode_losses", weights, sigma)
+    return 0.5 * (values - jnp.prod(xi, axis=0)) ** 2
+
+
+def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes depth depth"]:
+    r"""Hessian of each mode's loss in the weights of that mode; between modes it vanishes.
+
+    $\bar\xi\bar\xi^\top + (\hat\xi - \sigma)T$, $T_{kl} = \prod_{i \ne k,l}\xi_i$ off the diagonal and 0 on it. Where
+    exactly two layers $k, l$ are zero its eigenvalues are $\pm\sigma\prod_{i\ne k,l}\xi_i$, a strict saddle; where more
+    are, it is zero.
+
+    Args:
+        weights: $\xi$, one row for each layer, one column for each mode.
+        sigma: $\sigma_j$, one number for each mode, or one for all.
+
+    Returns:
+        One symmetric block for each mode.
+
+    Example:
+        >>> diagonal_hessian([[0.0], [0.0], [3.0]], 1.0)[0]
+        Array([[ 0., -3.,  0.],
+               [-3.,  0.,  0.],
+               [ 0.,  0.,  0.]], dtype=float64)
+    """
+    xi, values = _checked("diagonal_hessian", weights, sigma)
+    depth = xi.shape[0]
+    layer = np.arange(depth)
+    left_out = (layer[:, None, None] == layer) | (layer[None, :, None] == layer)
+    rest = jnp.prod(jnp.where(left_out, 1.0, xi.T[:, None, None, :]), axis=-1)
+    rest = jnp.where(layer[:, None] == layer, 0.0, rest)
+    others = _others(xi).T
+    excess = jnp.prod(xi, axis=0) - values
+    return others[:, :, None] * others[:, None, :] + excess[:, None, None] * rest + 0.0
+
+
+def diagonal_bracket(weights: Numbers, sigma: Numbers, other: Numbers) -> Float[Array, "depth modes"]:
+    r"""Lie bracket of the flows that learn $\sigma$ and $\sigma'$: $(\sigma'_j - \sigma_j)\|\bar\xi_j\|^2\bar\xi_j$.
+
+    $[f, g] = (Dg) f - (Df) g$. The bracket is a multiple of the fields, so that they span one line in each mode; but it
+    is not zero: learning two tasks in turn depends on the order.
+
+    Args:
+        weights: $\xi$, one row for each layer, one column for each mode.
+        sigma: $\sigma$ of the first field.
+        other: $\sigma'$ of the second.
+
+    Returns:
+        The bracket, of the shape of `weights`.
+
+    Example:
+        >>> diagonal_bracket([[1.0], [2.0]], 1.0, 2.0)
+        Array([[10.],
+               [ 5.]], dtype=float64)
+    """
+    where = "diagonal_bracket"
+    xi, values = _checked(where, weights, sigma)
+    _, second = _checked(where, weights, other)
+    others = _others(xi)
+    return (second - values) * jnp.sum(others**2, axis=0) * others
+
+
+def diagonal_laws_rank(weights: Numbers, tolerance: float = 0.0) -> Int[Array, " modes"]:
+    r"""How many of the $L-1$ laws $\xi_i^2 - \xi_{i+1}^2$ of each mode are independent at a point.
+
+    The differentials $2\xi_i\,d\xi_i - 2\xi_{i+1}\,d\xi_{i+1}$ have rank $L - \max(1, z)$ with $z$ the number of zero
+    weights: all are independent exactly where at most one weight vanishes.
+
+    Args:
+        weights: $\xi$, one row for each layer, one column for each mode.
+        tolerance: Weights of at most this size count as zero.
+
+    Returns:
+        The rank for each mode.
+
+    Example:
+        >>> diagonal_laws_rank([[1.0, 0.0, 0.0], [2.0, 2.0, 0.0], [3.0, 3.0, 3.0]])
+        Array([2, 2, 1], dtype=int64)
+    """
+    where = "diagonal_laws_rank"
+    check_number(where, "tolerance", tolerance, at_least=0)
+    xi, _ = _checked(where, weights, 1.0)
+    zeros = jnp.sum(jnp.abs(xi) <= tolerance, axis=0)
+    return xi.shape[0] - jnp.maximum(1, zeros)

@@ -1,0 +1,214 @@
+r"""Balanced diagonal layers: one number for each mode, $\dot z = z^{L-1}(\sigma - z^L)$.
+
+All layers of a mode share the strength $z$; the product is $z^L$. This is `balanced_mode` seen from a layer: states and
+times come from the same tables, but here everything goes through $\ln z$, so that $z^L$ may be as small as it likes.
+Equilibria are $0$ and $\sigma^{1/L}$, and $-\sigma^{1/L}$ if $L$ is even. From $z < 0$ an odd $L$ leads to 0, where
+$\dot z$ is positive on both sides.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import check_count, check_x64, is_concrete
+from deeplinear.exact._block_algebra import broadcast, checked, positive
+from deeplinear.exact._layer_modes import LARGEST, SMALLEST, Numbers, _filled, _times_of, layer_mode
+
+LONGEST = 600.0
+"""Logarithm of the longest plateau that is computed with."""
+
+
+def _sized(where: str, name: str, value: Numbers) -> Float[Array, "..."]:
+    """Positive numbers of a size to compute with."""
+    array = positive(where, name, jnp.asarray(value))
+    return checked(where, name, array, at_least=SMALLEST, at_most=LARGEST)
+
+
+def _prepared(where: str, depth: int, **values: Numbers) -> list[Float[Array, "..."]]:
+    check_x64(where)
+    check_count(where, "depth", depth, at_least=1)
+    arrays = broadcast(where, **{name: _sized(where, name, value) for name, value in values.items()})
+    for name, array in zip(values, arrays, strict=True):
+        if name != "sigma" and is_concrete(array):
+            least = float(np.min(np.asarray(array), initial=1.0))
+            if -(depth - 2) * np.log(least) > LONGEST:
+                raise ValueError(
+                    f"{where}: {name} must be so large that times are numbers, {name}^(2 - depth) below 1e260, but is "
+                    f"{least:g} at depth {depth}; take a larger {name} or fewer layers."
+                )
+    return arrays
+
+
+def scalar_speed(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
+    r"""$\dot z = z^{L-1}(\sigma - z^L)$, for $z$ of either sign.
+
+    Example:
+        >>> scalar_speed(jnp.array([-1.0, 0.5, 1.0]), 1.0, 4)
+        Array([-0.       ,  0.1171875,  0.       ], dtype=float64)
+    """
+    where = "scalar_speed"
+    check_count(where, "depth", depth, at_least=1)
+    place, value = broadcast(where, z=jnp.asarray(z, dtype=float), sigma=jnp.asarray(sigma, dtype=float))
+    return place ** (depth - 1) * (value - place**depth)
+
+
+def scalar_curvature(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
+    r"""$-\partial\dot z/\partial z = (L z^L - (L-1)(\sigma - z^L))z^{L-2}$: positive where $z$ is drawn to.
+
+    It is the second derivative of the loss divided by $L$. At 0 it is $-\sigma$ for $L = 2$ and 0 for more layers.
+
+    Example:
+        >>> scalar_curvature(jnp.array([0.0, 1.0]), 1.0, 4)
+        Array([-0.,  4.], dtype=float64)
+    """
+    where = "scalar_curvature"
+    check_count(where, "depth", depth, at_least=1)
+    place, value = broadcast(where, z=jnp.asarray(z, dtype=float), sigma=jnp.asarray(sigma, dtype=float))
+    if depth == 1:
+        return jnp.ones_like(place)
+    return (depth * place**depth - (depth - 1) * (value - place**depth)) * place ** (depth - 2)
+
+
+def scalar_equilibria(sigma: Numbers, depth: int) -> Float[Array, "*batch equilibria"]:
+    r"""Where $\dot z = 0$, in increasing order along the last axis.
+
+    $\sigma^{1/L}$; 0, if $L \ge 2$; and $-\sigma^{1/L}$, if $L$ is even.
+
+    Example:
+        >>> scalar_equilibria(16.0, 4), scalar_equilibria(8.0, 3)
+        (Array([-2.,  0.,  2.], dtype=float64), Array([0., 2.], dtype=float64))
+    """
+    (value,) = _prepared("scalar_equilibria", depth, sigma=sigma)
+    top = value ** (1 / depth)
+    points = [top] if depth == 1 else [jnp.zeros_like(top), top]
+    return jnp.stack(points if depth % 2 else [-top, *points], axis=-1)
+
+
+def scalar_time(start: Numbers, end: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
+    r"""Time from one layer strength to another, $\int dz / (z^{L-1}(\sigma - z^L))$.
+
+    Both lie on one side of $\sigma^{1/L}$. The time is negative if the end was passed before the start, and infinite
+    from anywhere to $\sigma^{1/L}$ itself. How near an end is to $\sigma^{1/L}$ is known as well as the two numbers
+    tell: to $10^{-16}$.
+
+    Args:
+        start: $z$ at time 0, positive.
+        end: $z$ then, positive.
+        sigma: $\sigma$, positive.
+        depth: $L \ge 1$.
+
+    Returns:
+        Times, `start`, `end` and `sigma` broadcast.
+
+    Raises:
+        ValueError: Start and end are on different sides of $\sigma^{1/L}$, or one of the three is not positive.
+
+    Example:
+        >>> round(float(scalar_time(0.1, 1.0, 2.0, 4)), 10)
+        24.9045562892
+    """
+    where = "scalar_time"
+    first, last, value = _prepared(where, depth, start=start, end=end, sigma=sigma)
+    gap_first, gap_last = (depth * jnp.log(z) - jnp.log(value) for z in (first, last))
+    if is_concrete(gap_first) and is_concrete(gap_last):
+        across = np.asarray(gap_first * gap_last < 0)
+        if np.any(across):
+            place = tuple(int(i) for i in np.argwhere(across)[0])
+            raise ValueError(
+                f"{where}: start and end must lie on one side of sigma^(1/depth) = "
+                f"{float(value[place]) ** (1 / depth):g}, but are {float(first[place]):g} and {float(last[place]):g}."
+            )
+    backwards = jnp.abs(gap_first) < jnp.abs(gap_last)
+    away, near = jnp.where(backwards, last, first), jnp.where(backwards, gap_first, gap_last)
+    near = jnp.where(gap_first * gap_last < 0, jnp.nan, near)
+    filled, layers = _filled(jnp.stack([away] * depth, axis=-1))
+    missing = near.reshape(-1, 1)
+    unused = jnp.full_like(missing, -1.0)  # the product itself, which may be too small for a number: only its logarithm
+    found = _times_of(filled, value.reshape(-1), unused, missing, layers).reshape(value.shape)
+    found = jnp.where(near == 0, jnp.inf, found)
+    return jnp.where(first == last, 0.0, jnp.where(backwards, -found, found))
+
+
+def scalar_state(start: Numbers, sigma: Numbers, depth: int, t: Numbers) -> Float[Array, "*batch"]:
+    r"""Layer strength $z(t)$: the inverse of `scalar_time`.
+
+    For two layers $z^2 = \sigma u_0/(u_0 + (\sigma - u_0)e^{-2\sigma t})$ with $u_0 = z_0^2$. At the end of a plateau
+    of length $T$ the strength depends on $t$ so steeply that the rounding of $t$ alone moves it by a share of
+    $10^{-16}\,T\dot z/z$.
+
+    Args:
+        start: $z$ at time 0, positive, one number for each mode.
+        sigma: $\sigma$, positive, one number for each mode.
+        depth: $L \ge 1$.
+        t: Times of any shape, from 0 to infinity, common to all modes.
+
+    Returns:
+        $z$, modes first, then times.
+
+    Example:
+        >>> round(float(scalar_state(0.1, 2.0, 4, 24.8)), 12)
+        0.89482507829
+    """
+    first, value = _prepared("scalar_state", depth, start=start, sigma=sigma)
+    return layer_mode(t, jnp.stack([first] * depth, axis=-1), value)[..., 0]
+
+
+def product_time(start: Numbers, sigma: Numbers, depth: int, fraction: Numbers = 0.5) -> Float[Array, "..."]:
+    r"""When the product $z^L$ is a given fraction of $\sigma$; by default half of it.
+
+    Args:
+        start: $z$ at time 0, positive.
+        sigma: $\sigma$, positive.
+        depth: $L \ge 1$.
+        fraction: $z^L/\sigma$, positive, on the side of 1 on which the start is.
+
+    Returns:
+        Times, all arguments broadcast; negative for a fraction that was passed before the start.
+
+    Example:
+        >>> product_time(0.2, jnp.array([4.0, 3.0, 2.0, 1.0]), 5).round(3)
+        Array([10.41 , 13.879, 20.813, 41.6  ], dtype=float64)
+    """
+    where = "product_time"
+    first, value, part = _prepared(where, depth, start=start, sigma=sigma, fraction=fraction)
+    return scalar_time(first, jnp.exp((jnp.log(value) + jnp.log(part)) / depth), value, depth)
+
+
+def transition_width(start: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
+    r"""How sharp learning is: $(t_{90} - t_{10})/t_{50}$, times at which the product is 90, 10, 50 % of $\sigma$.
+
+    From one small start it falls fast with the depth: the plateau grows, the rise does not.
+
+    Example:
+        >>> round(float(transition_width(0.2, 2.0, 5)), 4)
+        0.0255
+    """
+    first, value = _prepared("transition_width", depth, start=start, sigma=sigma)
+    low, high = ((part * value) ** (1 / depth) for part in (0.1, 0.9))
+    return scalar_time(low, high, value, depth) / product_time(first, value, depth)
+
+
+def escape_time(start: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
+    r"""Length of the plateau from a small start, to leading order.
+
+    $z_0^{2-L}/((L-2)\sigma)$ for $L \ge 3$, $\ln(\sqrt\sigma/z_0)/\sigma$ for $L = 2$: the time at which $z$ leaves the
+    neighbourhood of zero. Its ratio to the time to half the product tends to 1 as $z_0 \to 0$.
+
+    Args:
+        start: $z_0$, positive, well below $\sigma^{1/L}$.
+        sigma: $\sigma$, positive.
+        depth: $L \ge 2$; one layer has no plateau.
+
+    Returns:
+        Times, `start` and `sigma` broadcast.
+
+    Example:
+        >>> float(escape_time(0.01, 2.0, 4).round(6))
+        2500.0
+    """
+    where = "escape_time"
+    first, value = _prepared(where, depth, start=start, sigma=sigma)
+    check_count(where, "depth", depth, at_least=2)
+    if depth == 2:
+        return (jnp.log(value) / 2 - jnp.log(first)) / value
+    return jnp.exp((2 - depth) * jnp.log(first)) / ((depth - 2) * value)

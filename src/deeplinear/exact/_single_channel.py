@@ -1,0 +1,165 @@
+r"""Two layers between one input and one output, with any number of hidden units: solved from every start.
+
+With $a = W_1$, $b = W_2^\top$ the flow of $\tfrac12(\sigma - a\cdot b)^2$ scales $a + b$ and $a - b$ by inverse
+factors, $a \pm b = (a_0 \pm b_0)\,y^{\pm1/2}$, and $y$ obeys a scalar Riccati equation. Let $A = |a_0+b_0|^2$,
+$B = |a_0-b_0|^2$, $\varrho = \sqrt{4\sigma^2 + AB}$, $R = 2\sigma + \varrho$ and $E = e^{-\varrho t}$. Then
+$$y = \frac{R^2 + RB(1-E) + ABE}{A(B + R(1-E)) + R^2E},$$
+a quotient of sums of positive numbers: nothing cancels and nothing overflows, also where $A$ or $B$ is zero.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from deeplinear.core import check_x64
+from deeplinear.exact._block_algebra import broadcast, checked, positive
+from deeplinear.exact._layer_modes import Numbers
+
+
+class Channel(NamedTuple):
+    """Weights of the hidden units of one channel, along the last axis: from the input, and to the output."""
+
+    first: Float[Array, "*times hidden"]
+    second: Float[Array, "*times hidden"]
+
+
+def _prepared(where: str, first: Numbers, second: Numbers, sigma: Numbers) -> tuple[Array, Array, Array]:
+    check_x64(where)
+    a, b = (checked(where, name, jnp.asarray(x)) for name, x in (("first", first), ("second", second)))
+    value = positive(where, "sigma", jnp.asarray(sigma))
+    if a.ndim != 1 or a.shape != b.shape or value.ndim:
+        raise ValueError(
+            f"{where}: first and second must have one axis of hidden units and sigma none, but have shapes {a.shape}, "
+            f"{b.shape} and {value.shape}; use jax.vmap for several networks."
+        )
+    return a, b, value
+
+
+def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Float[Array, ""]:
+    r"""Rate $\varrho = \sqrt{4\sigma^2 + |a+b|^2|a-b|^2}$ at which the product approaches $\sigma$ in the end.
+
+    Example:
+        >>> float(single_channel_rate([0.1], [0.1], 1.0))
+        2.0
+    """
+    a, b, value = _prepared("single_channel_rate", first, second, sigma)
+    return jnp.hypot(2 * value, jnp.linalg.norm(a + b) * jnp.linalg.norm(a - b))
+
+
+def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbers) -> Channel:
+    r"""Exact flow of two layers between one input and one output, $\dot a = (\sigma - a\cdot b)b$ and the same for $b$.
+
+    Args:
+        times: Times of any shape, from 0 to infinity.
+        first: $a = W_1$ at time 0, one number for each hidden unit.
+        second: $b = W_2$ at time 0, as many.
+        sigma: $\sigma$, positive. For a negative target change the sign of `second`, before and after.
+
+    Returns:
+        $a$ and $b$, times first, then hidden units.
+
+    Example:
+        >>> found = single_channel(1.0, [1.0], [-0.5], 1.0)
+        >>> round(float(found.first[0]), 12), round(float(found.second[0]), 12)
+        (0.952002436744, 0.395358874399)
+    """
+    where = "single_channel"
+    a, b, value = _prepared(where, first, second, sigma)
+    t = checked(where, "times", jnp.asarray(times), at_least=0, finite=False)
+    plus, minus = a + b, a - b
+    big, small = jnp.sum(plus**2), jnp.sum(minus**2)
+    rate = jnp.hypot(2 * value, jnp.sqrt(big) * jnp.sqrt(small))
+    top = 2 * value + rate
+    left, gone = jnp.exp(-rate * t), -jnp.expm1(-rate * t)
+    above = top**2 + top * small * gone + big * small * left
+    below = big * (small + top * gone) + top**2 * left
+    grown = jnp.sqrt(above / jnp.where(below > 0, below, 1.0))
+    shrunk = jnp.sqrt(below / above)
+    ahead, apart = grown[..., None] * plus, shrunk[..., None] * minus
+    return Channel((ahead + apart) / 2, (ahead - apart) / 2)
+
+
+def single_channel_limit(first: Numbers, second: Numbers, sigma: Numbers) -> Channel:
+    r"""Where two layers between one input and one output end.
+
+    $a \pm b = (a_0 \pm b_0)(R/A)^{\pm1/2}$, a global minimum; from $a_0 = -b_0$ it is the origin, a saddle.
+
+    Args:
+        first: $a = W_1$ at time 0, one number for each hidden unit.
+        second: $b = W_2$ at time 0, as many.
+        sigma: $\sigma$, positive.
+
+    Returns:
+        $a$ and $b$ at the end.
+
+    Example:
+        >>> single_channel_limit([1.0], [-0.5], 1.0).first.round(12)
+        Array([1.20124954], dtype=float64)
+    """
+    return single_channel(jnp.inf, first, second, sigma)
+
+
+def single_node_equilibrium(first: Numbers, second: Numbers, sigma: Numbers) -> tuple[Array, Array]:
+    r"""Where one hidden unit ends, from what it conserves: $w_1^2 - w_2^2 = c$ and $w_1 w_2 = \sigma$.
+
+    The larger of the two is $\sqrt{(|c| + \sqrt{c^2 + 4\sigma^2})/2}$, the other $\sigma$ over it; both have the sign
+    of $w_1 + w_2$ at the start. The lines $w_1 = w_2$ and $w_1 = -w_2$ cut the plane into four wedges of either sign of
+    $c$ and of $w_1 + w_2$; only the latter line separates basins, and from it the origin is reached.
+
+    Args:
+        first: $w_1$ at the start.
+        second: $w_2$ at the start.
+        sigma: $\sigma$, positive.
+
+    Returns:
+        $w_1$ and $w_2$ at the end; all arguments are broadcast.
+
+    Example:
+        >>> [round(float(w), 12) for w in single_node_equilibrium(0.5, -1.0, 1.0)]
+        [-0.832466496722, -1.201249544501]
+    """
+    where = "single_node_equilibrium"
+    check_x64(where)
+    w1, w2, value = broadcast(
+        where,
+        first=checked(where, "first", jnp.asarray(first)),
+        second=checked(where, "second", jnp.asarray(second)),
+        sigma=positive(where, "sigma", jnp.asarray(sigma)),
+    )
+    law = (w1 - w2) * (w1 + w2)
+    larger = jnp.sqrt((jnp.abs(law) + jnp.hypot(law, 2 * value)) / 2)
+    smaller = value / larger
+    side = jnp.sign(w1 + w2)
+    return side * jnp.where(law >= 0, larger, smaller), side * jnp.where(law >= 0, smaller, larger)
+
+
+def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Float[Array, "*batch 2"]:
+    r"""Eigenvalues of the linearised flow of one hidden unit, in increasing order.
+
+    Of $\begin{pmatrix}-w_2^2 & \sigma - 2w_1w_2\\ \sigma - 2w_1w_2 & -w_1^2\end{pmatrix}$: $\pm\sigma$ at the origin,
+    and $-(\sigma^2 + w_1^4)/w_1^2 = -\sqrt{c^2 + 4\sigma^2}$ and 0 at a minimum.
+
+    Args:
+        first: $w_1$.
+        second: $w_2$.
+        sigma: $\sigma$.
+
+    Returns:
+        Two eigenvalues along the last axis; all arguments are broadcast.
+
+    Example:
+        >>> single_node_exponents(0.0, 0.0, 2.0), single_node_exponents(2.0, 1.0, 2.0)
+        (Array([-2.,  2.], dtype=float64), Array([-5.,  0.], dtype=float64))
+    """
+    where = "single_node_exponents"
+    w1, w2, value = broadcast(
+        where,
+        first=checked(where, "first", jnp.asarray(first)),
+        second=checked(where, "second", jnp.asarray(second)),
+        sigma=checked(where, "sigma", jnp.asarray(sigma)),
+    )
+    product = w1 * w2
+    lower = -(w1**2 + w2**2) / 2 - jnp.hypot((w1 - w2) * (w1 + w2) / 2, value - 2 * product)
+    determinant = (3 * product - value) * (value - product)
+    return jnp.stack([lower, determinant / jnp.where(lower < 0, lower, 1.0) + 0.0], axis=-1)
