@@ -11,10 +11,15 @@ from deeplinear.dynamics import Adagrad, Adam, GradientDescent, Momentum, RMSPro
 from deeplinear.models import (
     AbstractInit,
     AbstractLoss,
+    Aligned,
     AlphaM,
     Balanced,
     Completion,
+    Cumulative,
+    Decoupled,
     DeepLinear,
+    DeltaBalanced,
+    Diagonal,
     Energy,
     EntryCompletion,
     Explicit,
@@ -26,6 +31,7 @@ from deeplinear.models import (
     LeCun,
     MatchedGaussian,
     Orthogonal,
+    Pyramid,
     Regression,
     SampleRegression,
     Scaled,
@@ -215,6 +221,17 @@ ALL_INITS = {
         product=_LEFT @ np.diag([0.1, -0.2]) @ _RIGHT_T,
     ),
     "TaskAligned-deep": InitCase(TaskAligned(_TARGET, 0.1), _THREE, False, lam=0.0, product=0.1 * _LEFT @ _RIGHT_T),
+    "DeltaBalanced": InitCase(DeltaBalanced(0.04), _THREE, True),
+    "Aligned": InitCase(Aligned([1.5, -0.5]), _THREE, True),
+    "Aligned-given-ends": InitCase(
+        Aligned([2.0, 0.5], left=_TURN, right=np.eye(3)), _THREE, True, product=_TURN @ np.diag([8.0, 0.125, 0])[:2]
+    ),
+    "Decoupled": InitCase(Decoupled([2.0, -0.5]), _THREE, True, product=np.diag([8.0, -0.125, 0])[:2]),
+    "Diagonal": InitCase(
+        Diagonal([[1.0, 2.0], [0.5, 1.0], [3.0, -1.0]]), _THREE, False, product=np.diag([1.5, -2.0, 0])[:2]
+    ),
+    "Pyramid": InitCase(Pyramid(2), _THREE, True),
+    "Cumulative": InitCase(Cumulative(2), _THREE, True),
     "Explicit": InitCase(Explicit((np.eye(4, 3), np.eye(2, 4))), _TWO, False, product=np.eye(2, 3)),
 }
 """Initialisations by name."""

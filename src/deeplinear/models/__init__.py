@@ -53,6 +53,12 @@ from deeplinear.models._losses import (
     Sensing as Sensing,
     SquaredDistance as SquaredDistance,
 )
+from deeplinear.models._masked import (
+    Masked as Masked,
+    SkipNetwork as SkipNetwork,
+    skip_network as skip_network,
+    surviving_laws as surviving_laws,
+)
 from deeplinear.models._networks import DeepLinear as DeepLinear
 from deeplinear.models._patterns import (
     Component as Component,
@@ -71,3 +77,12 @@ from deeplinear.models._patterns import (
     unique_patterns as unique_patterns,
 )
 from deeplinear.models._problem import Problem as Problem, checked_problem as checked_problem
+from deeplinear.models._structured_inits import (
+    Aligned as Aligned,
+    Cumulative as Cumulative,
+    Decoupled as Decoupled,
+    DeltaBalanced as DeltaBalanced,
+    Diagonal as Diagonal,
+    Pyramid as Pyramid,
+    rescale_balance as rescale_balance,
+)
