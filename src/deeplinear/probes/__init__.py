@@ -15,6 +15,7 @@ from deeplinear.probes._kernel import (
     KernelDistance as KernelDistance,
     KernelMovement as KernelMovement,
 )
+from deeplinear.probes._observe import observe as observe
 from deeplinear.probes._plain import (
     Conserved as Conserved,
     Drift as Drift,
@@ -35,6 +36,7 @@ from deeplinear.probes._plain import (
     product_numerical_rank as product_numerical_rank,
     product_stable_rank as product_stable_rank,
     singular_values as singular_values,
+    weights as weights,
 )
 from deeplinear.probes._target import (
     HeldOutError as HeldOutError,

@@ -15,6 +15,7 @@ from deeplinear.core import (
     check_count,
     check_shape,
     effective_rank,
+    flatten,
     is_concrete,
     norm,
     nuclear_norm,
@@ -79,6 +80,12 @@ def product_nuclear_norm(t: Time, params: Params, problem: Problem) -> Float[Arr
 def product_numerical_rank(t: Time, params: Params, problem: Problem) -> Int[Array, ""]:
     """Number of singular values of the product above rounding, relative to the largest."""
     return numerical_rank(problem.product(params))
+
+
+@probe(dims=("weight",))
+def weights(t: Time, params: Params, problem: Problem) -> Float[Array, " size"]:
+    """All entries of all layers, as `flatten` orders them: row-major, layer 1 first."""
+    return flatten(params)
 
 
 @probe(dims=("layer",))

@@ -1,0 +1,645 @@
+r"""The Hessian of the loss: its form, its matrix, its spectrum, and the spaces it splits the layers into.
+
+The flow near a critical point is that of $-H$: it contracts where the Hessian is positive, rests to first order where
+it vanishes, and escapes where it is negative.
+"""
+
+import dataclasses
+import itertools
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import (
+    HypothesisError,
+    Matrix,
+    Params,
+    check_count,
+    check_finite,
+    check_number,
+    check_x64,
+    flatten,
+    inner,
+    near_name,
+    norm,
+    one_at_a_time,
+    unflatten,
+)
+from deeplinear.landscape._variations import check_pair
+from deeplinear.models import DeepLinear, Problem, checked_problem
+
+LARGEST = 3000
+"""Most weights for which a dense Hessian is made unless it is asked for: 72 MB of numbers."""
+
+ZERO = 1e-9
+"""Eigenvalues below this share of the largest are taken for zero."""
+
+RESTING = 1e-8
+"""Gradients below this share of the gradient of the loss at the product 0 are those of a critical point."""
+
+Which = Literal["smallest", "largest", "both"]
+
+
+def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[Array, ""]:
+    r"""Hessian form $\mathfrak h(W; V) = \langle V, H V\rangle$: twice the second coefficient of the loss on a line.
+
+    $\mathcal L(W + \epsilon V) = \mathcal L(W) + \epsilon\langle\nabla\mathcal L, V\rangle +
+    \tfrac12\epsilon^2\mathfrak h(W; V) + O(\epsilon^3)$. For $\tfrac12\|\Sigma - W_{L:1}\|_F^2$ it is
+    $\|\rho_1\|_F^2 - 2\langle\rho_2, \Sigma - W_{L:1}\rangle$, at every $W$. One Hessian product; pure, and may be
+    mapped over layers or directions.
+
+    Args:
+        problem: Model and loss, any of them.
+        params: Layers $W$.
+        direction: Layers $V$.
+
+    Returns:
+        The number.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(3 * jnp.ones((1, 1))))
+        >>> zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
+        >>> float(hessian_form(problem, (zero, zero), (one, one)))
+        -6.0
+    """
+    _checked("hessian_form", problem, params)
+    check_pair("hessian_form", params, direction)
+    return inner(direction, problem.hessian_product(params, direction))
+
+
+def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) -> Float[Array, "size size"]:
+    r"""Dense Hessian in the coordinates of `flatten` (row-major, layer 1 first).
+
+    With $J$ the derivative of the product, $G = \nabla E$ and $i > j$, the block of layers $i$ and $j$ is that of
+    $J^\top\nabla^2\!E\,J$ plus $(W_{L:i+1}^\top G\,W_{j-1:1}^\top)_{ae}\,(W_{i-1:j+1})_{bc}$ for the entries $(a, b)$
+    of layer $i$ and $(c, e)$ of layer $j$. Compiled once for each shape; may be mapped.
+
+    Args:
+        problem: Model and loss.
+        params: Layers.
+        largest: Most weights for which the matrix is made. It takes $8N^2$ bytes: raise this to agree to more.
+
+    Returns:
+        Symmetric matrix of as many rows as there are weights.
+
+    Raises:
+        ValueError: There are more weights than `largest`.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(3 * jnp.ones((1, 1))))
+        >>> hessian_matrix(problem, (jnp.zeros((1, 1)), jnp.zeros((1, 1)))).tolist()
+        [[0.0, -3.0], [-3.0, 0.0]]
+    """
+    where = "hessian_matrix"
+    size = _checked(where, problem, params)
+    check_count(where, "largest", largest, at_least=1)
+    _check_size(where, size, largest)
+    return _dense(problem, params)
+
+
+@eqx.filter_jit
+def _dense(problem: Problem, params: Params) -> Float[Array, "size size"]:
+    """By blocks for a chain of layers, by Hessian products for other models."""
+    if isinstance(problem.model, DeepLinear):
+        return _blocks(problem, problem.model, params)
+    return problem.hessian(params)
+
+
+def _blocks(problem: Problem, network: DeepLinear, params: Params) -> Float[Array, "size size"]:
+    """The Hessian of a chain of layers, of any loss of its product."""
+    depth, dtype = network.depth, params[0].dtype
+    product, memo = network.forward(params)
+    slope = problem.loss.gradient(product)
+    after = network.suffixes(params)
+    before = (jnp.eye(network.widths[0], dtype=dtype), *memo.prefixes[:-1])
+    out, inp = product.shape
+    # Derivative of the product, a column for every weight.
+    jacobian = jnp.concatenate(
+        [
+            jnp.einsum("oa,bi->oiab", left, right).reshape(out * inp, -1)
+            for left, right in zip(after, before, strict=True)
+        ],
+        axis=1,
+    )
+
+    def bend(column: Float[Array, " entries"]) -> Float[Array, " entries"]:
+        return problem.loss.curvature(product, column.reshape(out, inp)).ravel()
+
+    hessian = jacobian.T @ jax.vmap(bend, in_axes=1, out_axes=1)(jacobian)
+    starts = np.concatenate([[0], np.cumsum([rows * columns for rows, columns in network.shapes])])
+    for j in range(depth):
+        between: Matrix = jnp.eye(network.widths[j + 1], dtype=dtype)
+        for i in range(j + 1, depth):
+            pulled = after[i].T @ slope @ before[j].T
+            block = jnp.einsum("ae,bc->abce", pulled, between)
+            block = block.reshape(starts[i + 1] - starts[i], starts[j + 1] - starts[j])
+            rows, columns = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
+            hessian = hessian.at[rows, columns].add(block)
+            hessian = hessian.at[columns, rows].add(block.T)
+            between = params[i] @ between
+    hessian = 0.5 * (hessian + hessian.T)
+    return hessian + problem.l2 * jnp.eye(hessian.shape[0], dtype=dtype)
+
+
+@one_at_a_time
+@eqx.filter_jit
+def _eigenpairs(problem: Problem, params: Params) -> tuple[Array, Array, Array]:
+    """All eigenpairs of the Hessian and the norms of their residuals."""
+    matrix = _dense(problem, params)
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors, jnp.linalg.norm(matrix @ vectors - vectors * values, axis=0)
+
+
+@eqx.filter_jit
+def _product(problem: Problem, params: Params, vector: Float[Array, " size"]) -> Float[Array, " size"]:
+    return flatten(problem.hessian_product(params, unflatten(vector, problem.model.shapes)))
+
+
+@dataclasses.dataclass(frozen=True)
+class HessianSpectrum:
+    """Eigenvalues of a Hessian with their eigenvectors. Printed, it is a short report.
+
+    Attributes:
+        values: Eigenvalues, smallest first.
+        vectors: Eigenvectors of length one, in columns, in the coordinates of `flatten`.
+        residuals: Norm of $Hv - \\lambda v$ for each pair.
+        method: `dense` for the whole matrix, `lanczos` where only products with it were taken.
+        size: Number of weights.
+        shapes: Shapes of the layers.
+    """
+
+    values: np.ndarray
+    vectors: np.ndarray
+    residuals: np.ndarray
+    method: str
+    size: int
+    shapes: tuple[tuple[int, int], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all eigenvalues."""
+        return len(self.values) == self.size
+
+    def direction(self, position: int) -> Params:
+        """An eigenvector as a direction of the layers; negative positions count from the largest eigenvalue."""
+        return unflatten(jnp.asarray(self.vectors[:, position]), self.shapes)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as pairs of label and text."""
+        how = {"dense": "of the whole matrix", "lanczos": "by products with the Hessian"}[self.method]
+        return [
+            ("Hessian", f"{self.size} weights; {len(self.values)} eigenvalues {how}"),
+            ("smallest", f"{self.values[0]:.9g}"),
+            ("largest", f"{self.values[-1]:.9g}"),
+            ("residuals", f"at most {self.residuals.max():.1e}"),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the eigenvectors as plain values."""
+        return {
+            "values": self.values.tolist(),
+            "residuals": self.residuals.tolist(),
+            "method": self.method,
+            "size": self.size,
+            "complete": self.complete,
+        }
+
+    def __str__(self) -> str:
+        return _text(self.rows())
+
+
+def hessian_spectrum(
+    problem: Problem,
+    params: Params,
+    count: int | None = None,
+    which: Which = "smallest",
+    *,
+    method: Literal["auto", "dense", "lanczos"] = "auto",
+    largest: int = LARGEST,
+    tolerance: float = 1e-10,
+    max_iterations: int = 10_000,
+) -> HessianSpectrum:
+    r"""Eigenvalues and eigenvectors of the Hessian: all of them, or the extreme ones of a large network.
+
+    Up to `largest` weights the dense matrix is decomposed. Above, Lanczos' method takes products with the Hessian,
+    each the cost of a few gradients, and finds extreme eigenvalues only. An eigenvalue that occurs many times, as 0
+    does at a minimum, may be found fewer times by it. Computed on the host.
+
+    Args:
+        problem: Model and loss.
+        params: Layers.
+        count: How many eigenvalues; all by default, which only the dense method can give.
+        which: The `"smallest"`, the `"largest"`, or `"both"` ends with half of them each.
+        method: `"auto"` chooses by size; the result names what was done.
+        largest: Most weights for the dense method.
+        tolerance: Largest residual $\|Hv - \lambda v\|$ of Lanczos' method, relative to the largest eigenvalue found.
+        max_iterations: Limit on its restarts.
+
+    Returns:
+        Eigenvalues in ascending order, with residuals.
+
+    Raises:
+        RuntimeError: Lanczos' method did not converge; the message says how far it came.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(3 * jnp.ones((1, 1))))
+        >>> hessian_spectrum(problem, (jnp.zeros((1, 1)), jnp.zeros((1, 1)))).values.tolist()
+        [-3.0, 3.0]
+    """
+    where = "hessian_spectrum"
+    check_x64(where)
+    size = _checked(where, problem, params)
+    for name, value, options in (
+        ("which", which, ("smallest", "largest", "both")),
+        ("method", method, ("auto", "dense", "lanczos")),
+    ):
+        if value not in options:
+            raise ValueError(f"{where}: {name} is {value!r}. {near_name(str(value), options)}")
+    check_count(where, "largest", largest, at_least=1)
+    if count is not None:
+        check_count(where, "count", count, at_least=1, at_most=size)
+    if method == "dense":
+        _check_size(where, size, largest)
+    if method == "dense" or (method == "auto" and size <= largest):
+        values, vectors, residuals = (np.asarray(part) for part in _eigenpairs(problem, params))
+        kept = _kept(size, count, which)
+        found = HessianSpectrum(values[kept], vectors[:, kept], residuals[kept], "dense", size, problem.model.shapes)
+    else:
+        check_number(where, "tolerance", tolerance, above=0)
+        check_count(where, "max_iterations", max_iterations, at_least=1)
+        if count is None or count >= size:
+            raise ValueError(
+                f"{where}: Lanczos' method gives fewer than all of the {size} eigenvalues; give count, or raise "
+                f"largest (now {largest}) to agree to a dense matrix of {8e-6 * size**2:.0f} MB."
+            )
+        found = _lanczos(problem, params, count, which, tolerance, max_iterations)
+    check_finite(where, "the spectrum", found.values)
+    return found
+
+
+def _kept(size: int, count: int | None, which: str) -> np.ndarray:
+    """Positions of the eigenvalues that were asked for, in ascending order."""
+    count = size if count is None else count
+    low = {"smallest": count, "largest": 0, "both": count // 2}[which]
+    return np.concatenate([np.arange(low), np.arange(size - (count - low), size)])
+
+
+def _lanczos(
+    problem: Problem, params: Params, count: int, which: str, tolerance: float, max_iterations: int
+) -> HessianSpectrum:
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    size = int(sum(rows * columns for rows, columns in problem.model.shapes))
+
+    def multiply(vector: np.ndarray) -> np.ndarray:
+        return np.asarray(_product(problem, params, jnp.asarray(vector.ravel())))
+
+    operator = LinearOperator((size, size), matvec=multiply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    code = {"smallest": "SA", "largest": "LA", "both": "BE"}[which]
+    start = np.random.default_rng(0).standard_normal(size)
+    try:
+        values, vectors = eigsh(
+            operator,
+            count,
+            which=code,
+            v0=start,
+            tol=0.1 * tolerance,  # pyright: ignore[reportArgumentType]
+            maxiter=max_iterations,
+        )
+    except ArpackNoConvergence as error:
+        raise RuntimeError(
+            f"hessian_spectrum: Lanczos' method found {len(error.eigenvalues)} of {count} eigenvalues in "
+            f"{max_iterations} restarts. Likely causes: a cluster of eigenvalues at this end of the spectrum, as at a "
+            "minimum, where 0 occurs many times; a tolerance below rounding. Ask for fewer or for the other end, allow "
+            "more iterations, or raise largest for the dense method."
+        ) from None
+    order = np.argsort(values)
+    values, vectors = values[order], vectors[:, order]
+    residuals = np.array([np.linalg.norm(multiply(v) - s * v) for s, v in zip(values, vectors.T, strict=True)])
+    scale = max(float(np.abs(values).max()), np.finfo(float).tiny)
+    if residuals.max() > tolerance * scale:
+        raise RuntimeError(
+            f"hessian_spectrum: Lanczos' method left a residual of {residuals.max():.1e}, above {tolerance:.1e} of the "
+            f"largest eigenvalue found, {scale:.3e}. If this end of the spectrum is far smaller than the other, take "
+            "which='both', or allow a larger tolerance."
+        )
+    return HessianSpectrum(values, vectors, residuals, "lanczos", size, problem.model.shapes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inertia:
+    """How many directions fall, rest and rise. Printed, it is a short report.
+
+    Attributes:
+        index: Number of negative eigenvalues.
+        nullity: Number of eigenvalues that vanish.
+        positive: Number of positive ones.
+        smallest: Smallest eigenvalue.
+        largest: Largest eigenvalue.
+        threshold: Size below which an eigenvalue counts as zero.
+        below: Largest size of an eigenvalue that counts as zero; 0 where there is none.
+        above: Smallest size of one that does not; infinite where there is none.
+    """
+
+    index: int
+    nullity: int
+    positive: int
+    smallest: float
+    largest: float
+    threshold: float
+    below: float
+    above: float
+
+    @property
+    def gap(self) -> float:
+        """Ratio of the sizes on both sides of the threshold: the counts are as sure as this is large."""
+        return self.above / self.below if self.below > 0 else float("inf")
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as pairs of label and text."""
+        return [
+            ("negative", f"{self.index}, smallest {self.smallest:.9g}"),
+            ("zero", f"{self.nullity}, at most {self.below:.1e} in size"),
+            ("positive", f"{self.positive}, largest {self.largest:.9g}"),
+            ("threshold", f"{self.threshold:.1e}, with a gap of {self.gap:.1e} around it"),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values; what is infinite is null."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"gap": self.gap}
+        return {name: None if value == float("inf") else value for name, value in plain.items()}
+
+    def __str__(self) -> str:
+        return _text(self.rows())
+
+
+def inertia(
+    problem: Problem, params: Params, *, tolerance: float = ZERO, absolute: float = 0.0, largest: int = LARGEST
+) -> Inertia:
+    r"""Numbers of negative, vanishing and positive eigenvalues of the Hessian.
+
+    At a minimum of a network without bottleneck the nullity is $N - d_0 d_L$, the dimension of the set of minima.
+    Computed on the host from all eigenvalues.
+
+    Args:
+        problem: Model and loss.
+        params: Layers, usually of a critical point.
+        tolerance: Eigenvalues up to this share of the largest in size count as zero.
+        absolute: And so do those up to this size.
+        largest: Most weights for which the dense Hessian is made.
+
+    Returns:
+        The counts, with the gap that separates them.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(jnp.ones((1, 1))))
+        >>> found = inertia(problem, (jnp.ones((1, 1)), jnp.ones((1, 1))))  # on the hyperbola of minima
+        >>> found.index, found.nullity, found.positive
+        (0, 1, 1)
+    """
+    values = _spectrum("inertia", problem, params, largest).values
+    return _inertia("inertia", values, tolerance, absolute)
+
+
+def _inertia(where: str, values: np.ndarray, tolerance: float, absolute: float) -> Inertia:
+    check_number(where, "tolerance", tolerance, at_least=0)
+    check_number(where, "absolute", absolute, at_least=0)
+    sizes = np.abs(values)
+    threshold = max(tolerance * float(sizes.max()), absolute)
+    zero = sizes <= threshold
+    return Inertia(
+        index=int(np.sum((values < 0) & ~zero)),
+        nullity=int(np.sum(zero)),
+        positive=int(np.sum((values > 0) & ~zero)),
+        smallest=float(values[0]),
+        largest=float(values[-1]),
+        threshold=threshold,
+        below=float(sizes[zero].max(initial=0.0)),
+        above=float(sizes[~zero].min(initial=np.inf)),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCurvature:
+    """Curvature seen by one layer at a time. Printed, it is a short report.
+
+    Attributes:
+        smallest: Smallest eigenvalue of the diagonal block of each layer.
+        largest: Largest eigenvalue of each.
+        whole: Smallest and largest eigenvalue of the whole Hessian.
+        shares: Share of each layer in the squared length of the most negative eigenvector; `None` where no eigenvalue
+            is negative.
+    """
+
+    smallest: tuple[float, ...]
+    largest: tuple[float, ...]
+    whole: tuple[float, float]
+    shares: tuple[float, ...] | None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as pairs of label and text."""
+        rows = [("all layers", f"{self.whole[0]:.6g} to {self.whole[1]:.6g}")]
+        for position, (low, high) in enumerate(zip(self.smallest, self.largest, strict=True)):
+            share = f"; {self.shares[position]:.1%} of the way down" if self.shares is not None else ""
+            rows.append((f"layer {position + 1}", f"{low:.6g} to {high:.6g}{share}"))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "smallest": list(self.smallest),
+            "largest": list(self.largest),
+            "whole": list(self.whole),
+            "shares": None if self.shares is None else list(self.shares),
+        }
+
+    def __str__(self) -> str:
+        return _text(self.rows())
+
+
+def layer_curvature(
+    problem: Problem, params: Params, *, tolerance: float = ZERO, largest: int = LARGEST
+) -> LayerCurvature:
+    r"""Extreme eigenvalues of the Hessian of every layer alone, and the layers of the steepest way down.
+
+    The loss is quadratic and convex in a single layer, so no layer alone sees a negative eigenvalue: a saddle is left
+    by moving several at once. Computed on the host.
+
+    Args:
+        problem: Model and loss.
+        params: Layers.
+        tolerance: Eigenvalues up to this share of the largest in size count as zero.
+        largest: Most weights for which the dense Hessian is made.
+
+    Returns:
+        Curvatures, and the shares of the layers in the most negative eigenvector.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(3 * jnp.ones((1, 1))))
+        >>> found = layer_curvature(problem, (jnp.zeros((1, 1)), jnp.zeros((1, 1))))
+        >>> found.whole, found.largest, [round(share, 12) for share in found.shares]
+        ((-3.0, 3.0), (0.0, 0.0), [0.5, 0.5])
+    """
+    where = "layer_curvature"
+    found = _spectrum(where, problem, params, largest)
+    check_number(where, "tolerance", tolerance, at_least=0)
+    matrix = np.asarray(_dense(problem, params))
+    cuts = np.concatenate([[0], np.cumsum([rows * columns for rows, columns in problem.model.shapes])])
+    extremes = [np.linalg.eigvalsh(matrix[a:b, a:b])[[0, -1]] for a, b in itertools.pairwise(cuts)]
+    lowest = found.values[0]
+    shares = None
+    if lowest < -tolerance * np.abs(found.values).max():
+        shares = tuple(float(np.sum(part**2)) for part in np.split(found.vectors[:, 0], cuts[1:-1]))
+    return LayerCurvature(
+        smallest=tuple(float(pair[0]) for pair in extremes),
+        largest=tuple(float(pair[1]) for pair in extremes),
+        whole=(float(lowest), float(found.values[-1])),
+        shares=shares,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TangentSpaces:
+    """Orthonormal bases of what the flow does near a critical point, in columns in the coordinates of `flatten`.
+
+    Attributes:
+        stable: Directions that the flow contracts: eigenvectors of positive eigenvalues.
+        centre: Directions in which it rests to first order.
+        unstable: Directions in which it escapes: eigenvectors of negative eigenvalues, the steepest first.
+        rates: Rate $-\\lambda$ of the flow along the columns of `unstable`.
+        inertia: The counts.
+        gradient: Norm of the gradient at the point.
+        shapes: Shapes of the layers.
+    """
+
+    stable: np.ndarray
+    centre: np.ndarray
+    unstable: np.ndarray
+    rates: np.ndarray
+    inertia: Inertia
+    gradient: float
+    shapes: tuple[tuple[int, int], ...]
+
+    def direction(self, space: Literal["stable", "centre", "unstable"], position: int) -> Params:
+        """A basis vector as a direction of the layers."""
+        return unflatten(jnp.asarray(getattr(self, space)[:, position]), self.shapes)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as pairs of label and text."""
+        rows = [
+            ("stable", f"{self.stable.shape[1]} dimensions"),
+            ("centre", f"{self.centre.shape[1]} dimensions"),
+            ("unstable", f"{self.unstable.shape[1]} dimensions"),
+        ]
+        if len(self.rates):
+            rows.append(("fastest escape", f"grows at rate {self.rates[0]:.6g}"))
+        rows.append(("gradient", f"{self.gradient:.1e}"))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the bases as plain values."""
+        return {
+            "stable": self.stable.shape[1],
+            "centre": self.centre.shape[1],
+            "unstable": self.unstable.shape[1],
+            "rates": self.rates.tolist(),
+            "gradient": self.gradient,
+            "inertia": self.inertia.to_json(),
+        }
+
+    def __str__(self) -> str:
+        return _text(self.rows())
+
+
+def tangent_spaces(
+    problem: Problem,
+    params: Params,
+    *,
+    tolerance: float = ZERO,
+    resting: float = RESTING,
+    largest: int = LARGEST,
+) -> TangentSpaces:
+    r"""Stable, centre and unstable subspace of the flow at a critical point.
+
+    Near a critical point the flow is $\dot V = -HV$. Its unstable directions are those that leave a saddle; the centre
+    holds the directions along the set of critical points and, at a non-strict saddle, the ways down of higher order.
+    Computed on the host.
+
+    Args:
+        problem: Model and loss.
+        params: Layers of a critical point.
+        tolerance: Eigenvalues up to this share of the largest in size count as zero.
+        resting: Largest norm of the gradient, relative to that of the loss at the product 0.
+        largest: Most weights for which the dense Hessian is made.
+
+    Returns:
+        Bases and rates.
+
+    Raises:
+        HypothesisError: The point is not critical; the residual is the norm of its gradient.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(3 * jnp.ones((1, 1))))
+        >>> found = tangent_spaces(problem, (jnp.zeros((1, 1)), jnp.zeros((1, 1))))
+        >>> found.rates.tolist(), found.centre.shape
+        ([3.0], (2, 0))
+    """
+    where = "tangent_spaces"
+    _checked(where, problem, params)
+    check_number(where, "resting", resting, above=0)
+    gradient = float(norm(problem.gradient(params)))
+    scale = float(jnp.linalg.norm(problem.loss.gradient(jnp.zeros(problem.model.product_shape))))
+    bound = resting * (scale if scale > 0 else 1.0)
+    if not gradient <= bound:
+        raise HypothesisError(
+            "a critical point: the gradient vanishes",
+            gradient,
+            bound,
+            "Flow until the gradient is that small (until=steady(...)), or give the critical point itself.",
+        )
+    found = _spectrum(where, problem, params, largest)
+    counts = _inertia(where, found.values, tolerance, 0.0)
+    low, high = counts.index, len(found.values) - counts.positive
+    return TangentSpaces(
+        stable=found.vectors[:, high:],
+        centre=found.vectors[:, low:high],
+        unstable=found.vectors[:, :low],
+        rates=-found.values[:low],
+        inertia=counts,
+        gradient=gradient,
+        shapes=problem.model.shapes,
+    )
+
+
+def _spectrum(where: str, problem: Problem, params: Params, largest: int) -> HessianSpectrum:
+    """All eigenpairs, by the dense method, with refusals in the name of the caller."""
+    size = _checked(where, problem, params)
+    check_count(where, "largest", largest, at_least=1)
+    _check_size(where, size, largest)
+    return hessian_spectrum(problem, params, method="dense", largest=largest)
+
+
+def _checked(where: str, problem: Any, params: Params) -> int:
+    """Number of weights, after a look at the arguments."""
+    checked_problem(where, "problem", problem)
+    problem.check(params, where)
+    for position, layer in enumerate(params):
+        check_finite(where, f"params[{position}]", layer)
+    return int(sum(rows * columns for rows, columns in problem.model.shapes))
+
+
+def _check_size(where: str, size: int, largest: int) -> None:
+    if size > largest:
+        raise ValueError(
+            f"{where}: there must be at most {largest} weights for a dense Hessian, but there are {size}, which take "
+            f"{8e-6 * size**2:.0f} MB; give largest={size} to agree to that, or take extreme eigenvalues by "
+            "hessian_spectrum(..., count=...)."
+        )
+
+
+def _text(rows: list[tuple[str, str]]) -> str:
+    return "\n".join(f"{label:<15} {text}" for label, text in rows)

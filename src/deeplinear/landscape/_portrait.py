@@ -1,0 +1,233 @@
+"""Where a network stands: all that the landscape has to say of given weights, in one report."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from deeplinear.core import HypothesisError, Params, check_x64, checked_params, norm, spectrum
+from deeplinear.landscape._balance_report import BalanceReport, balance_report
+from deeplinear.landscape._classify import KIND, Classification, classify
+from deeplinear.landscape._hessian import (
+    LARGEST,
+    HessianSpectrum,
+    Inertia,
+    LayerCurvature,
+    hessian_spectrum,
+    inertia,
+    layer_curvature,
+)
+from deeplinear.landscape._laws import LawCounts, law_counts
+from deeplinear.landscape._nearest import LARGEST_DENSE, Nearest, nearest_critical_point
+from deeplinear.landscape._rates import RateReport, descent_threshold, rate_report
+from deeplinear.landscape._reduction import reduction_of
+from deeplinear.landscape._structure import Structure, structure
+from deeplinear.models import DeepLinear, Problem
+
+EXTREMES = 6
+"""Eigenvalues taken at each end of the spectrum of a Hessian that is too large to be decomposed."""
+
+FEW_LAWS = 3000
+"""Most conserved quantities whose independence is measured."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Portrait:
+    r"""All that the landscape has to say of given weights. Printed, it is a report.
+
+    Attributes:
+        widths: Widths of the network, input first.
+        singular_values: Of the product.
+        layer_singular_values: Of every layer, first-acting first.
+        structure: Which structures the layers have.
+        balance: How nearly balanced they are.
+        laws: Number of conserved quantities, listed and independent; `None` where there are too many to measure.
+        rates: Rates of convergence.
+        loss: Loss, and
+        gradient_norm: the norm of its gradient; `None` without a task, as is all that follows.
+        sigma: Singular values of the task.
+        place: What kind of point this is, with its certificate.
+        nearest: A critical point close by, where this is none.
+        nearest_place: What kind of point that is.
+        hessian: Eigenvalues of the Hessian: all of them, or the extreme ones of a large network.
+        inertia: How many directions fall, rest and rise.
+        curvature: Curvature seen by each layer.
+        threshold: Largest step of gradient descent that is stable at the balanced minima.
+        notes: What could not be told, and why.
+    """
+
+    widths: tuple[int, ...]
+    singular_values: np.ndarray
+    layer_singular_values: tuple[np.ndarray, ...]
+    structure: Structure
+    balance: BalanceReport
+    laws: LawCounts | None
+    rates: RateReport
+    loss: float | None = None
+    gradient_norm: float | None = None
+    sigma: np.ndarray | None = None
+    place: Classification | None = None
+    nearest: Nearest | None = None
+    nearest_place: Classification | None = None
+    hessian: HessianSpectrum | None = None
+    inertia: Inertia | None = None
+    curvature: LayerCurvature | None = None
+    threshold: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Headings with pairs of label and text."""
+        laws = (
+            "too many to tell"
+            if self.laws is None
+            else f"{self.laws.listed}, {self.laws.independent} of them independent"
+        )
+        network = [
+            ("widths", "-".join(map(str, self.widths))),
+            ("weights", f"{sum(a * b for a, b in zip(self.widths, self.widths[1:], strict=False)):,d}"),
+            ("product", "singular values " + _few(self.singular_values)),
+            ("structure", str(self.structure)),
+            ("imbalance", f"δ = {self.balance.delta:.4g}"),
+            ("conserved", laws),
+        ]
+        sections = [("Network", network)]
+        if self.loss is not None:
+            task = [("loss", f"{self.loss:.8g}"), ("gradient", f"{self.gradient_norm:.3e}")]
+            task += [] if self.sigma is None else [("modes", _few(self.sigma))]
+            task += [] if self.threshold is None else [("largest step", f"{self.threshold:.6g} at the balanced minima")]
+            sections.append(("Task", task))
+        if self.place is not None:
+            sections.append(("Place", self.place.rows()))
+        if self.nearest is not None:
+            sections.append(("Critical point near by", self.nearest.rows()))
+        if self.nearest_place is not None:
+            sections.append(("Its kind", self.nearest_place.rows()))
+        curvature = [] if self.hessian is None else self.hessian.rows()
+        curvature += [] if self.inertia is None else self.inertia.rows()
+        curvature += [] if self.curvature is None else self.curvature.rows()[1:]
+        if curvature:
+            sections.append(("Curvature", curvature))
+        sections.append(("Rates of convergence", self.rates.rows()[1:]))
+        if self.notes:
+            sections.append(("Notes", [("", note) for note in self.notes]))
+        return sections
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but eigenvectors as plain values."""
+        parts = {
+            name: None if getattr(self, name) is None else getattr(self, name).to_json()
+            for name in ("place", "nearest", "nearest_place", "hessian", "inertia", "curvature", "rates")
+        }
+        defects = dataclasses.asdict(self.structure)
+        return {
+            "widths": list(self.widths),
+            "singular_values": self.singular_values.tolist(),
+            "layer_singular_values": [values.tolist() for values in self.layer_singular_values],
+            "structure": {"names": list(self.structure.names), **defects},
+            "imbalance": self.balance.delta,
+            "laws": None if self.laws is None else self.laws._asdict(),
+            "loss": self.loss,
+            "gradient_norm": self.gradient_norm,
+            "sigma": None if self.sigma is None else self.sigma.tolist(),
+            "threshold": self.threshold,
+            **parts,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = []
+        for title, rows in self.sections():
+            lines.append(title)
+            width = max(len(label) for label, _ in rows)
+            lines += [f"  {label.ljust(width)}  {text}" for label, text in rows]
+        return "\n".join(lines)
+
+
+def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: int = LARGEST) -> Portrait:
+    """Everything the landscape has to say of given weights.
+
+    What does not depend on a task is always told: structure, balance, conserved quantities, rates. With a problem come
+    the kind of point and its certificate, a critical point close by, and the spectrum of the Hessian. What the theory
+    does not speak of, or what would take too long, is left out and named in the notes. Computed on the host.
+
+    Args:
+        params: Layers, first-acting first.
+        problem: What they learn, if it is known.
+        largest: Most weights for which the dense Hessian is decomposed; above, its extreme eigenvalues are found.
+
+    Returns:
+        The report; `print` it.
+
+    Example:
+        >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(jnp.ones((1, 1))))
+        >>> found = portrait((jnp.zeros((1, 1)), jnp.zeros((1, 1))), problem)
+        >>> found.place.kind.value, found.inertia.index
+        ('strict saddle', 1)
+    """
+    where = "portrait"
+    check_x64(where)
+    layers = checked_params(where, "params", params)
+    network = DeepLinear((layers[0].shape[1], *(layer.shape[0] for layer in layers)))
+    weights: Params = tuple(jnp.asarray(layer, dtype=float) for layer in layers)
+    network.check(weights, where)
+    notes: list[str] = []
+    listed = sum(width * (width + 1) // 2 for width in network.widths[1:-1])
+    laws = law_counts(weights) if listed <= FEW_LAWS and network.size <= FEW_LAWS else None
+    plain = Portrait(
+        widths=network.widths,
+        singular_values=np.asarray(spectrum(network.product(weights))),
+        layer_singular_values=tuple(np.linalg.svd(np.asarray(layer), compute_uv=False) for layer in weights),
+        structure=structure(weights),
+        balance=balance_report(weights),
+        laws=laws,
+        rates=rate_report(weights),
+        notes=("No task was given: loss, kind of point and curvature cannot be told.",) if problem is None else (),
+    )
+    if problem is None:
+        return plain
+    problem.check(weights, where)
+    value, gradient = problem.value_and_gradient(weights)
+    place = near = near_place = sigma = threshold = counts = curvature = hessian = None
+    try:
+        place = classify(problem, weights)
+        sigma = np.asarray(reduction_of(problem).sigma)
+        threshold = float(descent_threshold(sigma, network.depth)) if sigma[0] > 0 else None
+    except HypothesisError as error:
+        notes.append(f"The kind of point cannot be told: {error}")
+    if place is not None and place.kind is KIND.regular:
+        if network.size <= LARGEST_DENSE:
+            near = nearest_critical_point(problem, weights)
+            near_place = classify(problem, near.params) if near.found else None
+        else:
+            notes.append(f"No critical point was looked for: the network has more than {LARGEST_DENSE} weights.")
+    if network.size <= largest:
+        hessian = hessian_spectrum(problem, weights, largest=largest)
+        counts = inertia(problem, weights, largest=largest)
+        curvature = layer_curvature(problem, weights, largest=largest)
+    else:
+        try:
+            hessian = hessian_spectrum(problem, weights, 2 * EXTREMES, "both", largest=largest)
+            notes.append(f"The network has more than {largest} weights: only extreme eigenvalues were found.")
+        except RuntimeError as error:
+            notes.append(f"The spectrum of the Hessian cannot be told: {error}")
+    return dataclasses.replace(
+        plain,
+        loss=float(value),
+        gradient_norm=float(norm(gradient)),
+        sigma=sigma,
+        place=place,
+        nearest=near,
+        nearest_place=near_place,
+        hessian=hessian,
+        inertia=counts,
+        curvature=curvature,
+        threshold=threshold,
+        notes=tuple(notes),
+    )
+
+
+def _few(values: np.ndarray, most: int = 8) -> str:
+    shown = ", ".join(f"{value:.5g}" for value in values[:most])
+    return shown + (f", … ({len(values)} in all)" if len(values) > most else "")

@@ -1,0 +1,530 @@
+r"""How fast the loss falls: rates $k$ with $\dot F \le -2kF$ for $F = \tfrac12\|\Sigma - W_{L:1}\|_F^2$.
+
+Everything is about the square distance of the whole product. The rates of `pyramid_rate` and `cumulative_rate` are
+made of conserved quantities alone, so they hold for all times: $F(t) \le F(0)\,e^{-2kt}$. Ours is $C_l =
+W_{l+1}^\top W_{l+1} - W_l W_l^\top$, the opposite sign of the $C_i$ in which these rates are often written.
+"""
+
+import dataclasses
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from deeplinear.core import (
+    HypothesisError,
+    Params,
+    check_count,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    checked_layer,
+    is_concrete,
+    spectrum,
+)
+from deeplinear.landscape._reduction import reduction_of
+from deeplinear.landscape._variations import check_layers
+from deeplinear.models import DeepLinear, Problem, conserved
+
+SEMIDEFINITE = 1e-10
+"""Negative eigenvalues of conserved quantities down to this share of the squared layers are taken for rounding."""
+
+POSITIVE = 1e-14
+"""Eigenvalues of conserved quantities up to this share of the squared layers are not told from zero."""
+
+LOWEST = 1e-24
+"""Share of the first loss down to which a loss is compared with an envelope: below it is rounding."""
+
+WHITE = 1e-12
+"""Distance of white inputs from the identity."""
+
+
+def sharp_rate(params: Params) -> Float[Array, ""]:
+    r"""Smallest eigenvalue $\lambda_{\min}(K)$ of the tangent kernel: the best $k$ in $\dot F \le -2kF$ right now.
+
+    $K = \sum_j (W_{L:j+1}W_{L:j+1}^\top)\otimes(W_{j-1:1}^\top W_{j-1:1})$ moves the product, so that
+    $\dot F = -\langle M, KM\rangle$ with $\|M\|^2 = 2F$; the bound is attained for the residual $M$ that is the lowest
+    eigenvector. Pure; may be mapped over networks of equal shape.
+
+    Args:
+        params: Layers, first-acting first.
+
+    Returns:
+        The rate; 0 behind a bottleneck.
+
+    Example:
+        >>> float(sharp_rate((2 * jnp.eye(2), 3 * jnp.eye(2))))
+        13.0
+    """
+    network = _network("sharp_rate", params)
+    return jnp.linalg.eigvalsh(network.ntk(params))[0]
+
+
+def product_rate(params: Params) -> Float[Array, ""]:
+    r"""Lower bound $\sum_j\prod_{i<j}\lambda_{\min}(W_i^\top W_i)\prod_{i>j}\lambda_{\min}(W_iW_i^\top)$ of $k$.
+
+    Term $j$ vanishes unless the widths do not fall before layer $j$ and do not rise after it. It holds at this
+    moment, changes along the flow, and is useless near balance, where unlearnt singular values multiply: a network
+    that started near the origin ends with about $10^{-9}$ where `sharp_rate` is 9. Pure; may be mapped.
+
+    Args:
+        params: Layers, first-acting first.
+
+    Returns:
+        The rate, at most `sharp_rate`.
+
+    Example:
+        >>> float(product_rate((2 * jnp.eye(2), 3 * jnp.eye(2))))
+        13.0
+    """
+    _network("product_rate", params)
+    zero = jnp.zeros((), params[0].dtype)
+    squares = [spectrum(layer)[-1] ** 2 for layer in params]
+    inner = [s if w.shape[0] >= w.shape[1] else zero for s, w in zip(squares, params, strict=True)]
+    outer = [s if w.shape[0] <= w.shape[1] else zero for s, w in zip(squares, params, strict=True)]
+    total = zero
+    for j in range(len(params)):
+        total = total + math.prod([*inner[:j], *outer[j + 1 :]], start=jnp.ones_like(zero))
+    return total
+
+
+def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
+    r"""The $L - 1$ eigenvalues whose product is `pyramid_rate`, where all are positive.
+
+    Below the pivot $j$, for $i < j$: the $d_{i-1}$-th largest eigenvalue of $-C_i$. From the pivot on: the
+    $d_{i+1}$-th largest of $C_i$. They are positive if and only if the conserved quantities satisfy the hypotheses.
+    Pure; may be mapped.
+
+    Args:
+        params: Layers, of widths $d_0 \le \dots \le d_{j-1}$ and $d_j \ge \dots \ge d_L$.
+        pivot: $j$, from 1 to the depth.
+
+    Returns:
+        One eigenvalue for each pair of neighbouring layers.
+
+    Raises:
+        ValueError: The widths are not those of a pyramid with this pivot.
+
+    Example:
+        >>> pyramid_factors((3 * jnp.eye(2), jnp.eye(2), 2 * jnp.eye(2)), 2).tolist()
+        [8.0, 3.0]
+    """
+    where = "pyramid_factors"
+    network = _network(where, params)
+    _check_pivot(where, pivot, network)
+    refusal = _pyramid_widths(network.widths, pivot)
+    if refusal:
+        raise ValueError(f"{where}: {refusal}.")
+    found = []
+    for i, matrix in enumerate(conserved(params), start=1):
+        size = network.widths[i]
+        wanted = network.widths[i - 1] if i < pivot else network.widths[i + 1]
+        found.append(jnp.linalg.eigvalsh(-matrix if i < pivot else matrix)[size - wanted])
+    return jnp.asarray(found, params[0].dtype).reshape(len(params) - 1)
+
+
+def pyramid_rate(params: Params, pivot: int) -> float | None:
+    r"""Rate of a network whose widths grow up to a layer and shrink after it, from its conserved quantities.
+
+    For pivot $j$: widths $d_0 \le \dots \le d_{j-1}$ and $d_j \ge \dots \ge d_L$; $-C_i$ has at least $d_{i-1}$
+    positive eigenvalues for $i < j$, and $C_i$ at least $d_{i+1}$ for $i \ge j$. Then
+    $k = \prod_{i<j}\lambda_{1+d_i-d_{i-1}}(-C_i)\prod_{i\ge j}\lambda_{1+d_i-d_{i+1}}(C_i)$, eigenvalues in ascending
+    order, and $F(t) \le F(0)\,e^{-2kt}$ for all times. Layers that grow away from layer $j$ satisfy this.
+
+    Args:
+        params: Layers, first-acting first.
+        pivot: $j$, from 1 to the depth.
+
+    Returns:
+        The rate; `None` where a hypothesis fails (`rate_report` says which).
+
+    Example:
+        >>> pyramid_rate((3 * jnp.eye(2), jnp.eye(2), 2 * jnp.eye(2)), 2)
+        24.0
+        >>> pyramid_rate((3 * jnp.eye(2), jnp.eye(2), 2 * jnp.eye(2)), 1) is None
+        True
+    """
+    return _pyramid("pyramid_rate", params, pivot).rate
+
+
+class CumulativeTerms(NamedTuple):
+    """What `cumulative_rate` is made of.
+
+    Attributes:
+        factors: The $L - 1$ numbers whose product is the rate, where the slack is not negative.
+        slack: Smallest eigenvalue of all $-C_i$ below the pivot and $C_i$ from it on, relative to the squared norms of
+            the layers; not negative, to rounding, where the hypotheses hold.
+    """
+
+    factors: Float[Array, " pairs"]
+    slack: Float[Array, ""]
+
+
+def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
+    r"""The $L - 1$ sums of eigenvalues whose product is `cumulative_rate`, and how far its hypotheses hold.
+
+    For $i \ge j$: $a_i = \sum_{l=j}^i\lambda_{1+d_l-d_L}(C_l)$; for $i < j$: $a_i =
+    \sum_{l=i}^{j-1}\lambda_{1+d_l-d_0}(-C_l)$. Pure; may be mapped.
+
+    Args:
+        params: Layers, whose hidden widths are at least those of input and output.
+        pivot: $j$, from 1 to the depth.
+
+    Returns:
+        Factors and slack.
+
+    Raises:
+        ValueError: A hidden width is smaller than the input or the output.
+
+    Example:
+        >>> cumulative_factors((jnp.eye(2), 2 * jnp.eye(2), 3 * jnp.eye(2)), 1).factors.tolist()
+        [3.0, 8.0]
+    """
+    where = "cumulative_factors"
+    network = _network(where, params)
+    _check_pivot(where, pivot, network)
+    refusal = _cumulative_widths(network.widths)
+    if refusal:
+        raise ValueError(f"{where}: {refusal}.")
+    dtype = params[0].dtype
+    inp, out = network.widths[0], network.widths[-1]
+    below, above, slack = [], [], jnp.asarray(jnp.inf, dtype)
+    sizes = jnp.stack([jnp.sum(layer**2) for layer in params])
+    scale = jnp.where(jnp.max(sizes) > 0, jnp.max(sizes), 1.0)
+    for i, matrix in enumerate(conserved(params), start=1):
+        values = jnp.linalg.eigvalsh(-matrix if i < pivot else matrix)
+        slack = jnp.minimum(slack, values[0] / scale)
+        (below if i < pivot else above).append(values[network.widths[i] - (inp if i < pivot else out)])
+    down = itertools.accumulate(reversed(below), lambda a, b: a + b)
+    factors = [*reversed(list(down)), *itertools.accumulate(above, lambda a, b: a + b)]
+    return CumulativeTerms(jnp.asarray(factors, dtype).reshape(len(params) - 1), slack)
+
+
+def cumulative_rate(params: Params, pivot: int) -> float | None:
+    r"""Rate of a network without bottleneck whose conserved quantities are semi-definite, away from a layer.
+
+    For pivot $j$: hidden widths at least $\max(d_0, d_L)$; $C_i \preceq 0$ for $i < j$ and $C_i \succeq 0$ for
+    $i \ge j$. Then $k = \prod_i a_i$ with the sums $a_i$ of `cumulative_factors`, and $F(t) \le F(0)\,e^{-2kt}$ for
+    all times.
+
+    Args:
+        params: Layers, first-acting first.
+        pivot: $j$, from 1 to the depth.
+
+    Returns:
+        The rate, which may be 0; `None` where a hypothesis fails (`rate_report` says which).
+
+    Example:
+        >>> cumulative_rate((jnp.eye(2), 2 * jnp.eye(2), 3 * jnp.eye(2)), 1)
+        24.0
+    """
+    return _cumulative("cumulative_rate", params, pivot).rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """One bound: its value, or why there is none.
+
+    Attributes:
+        kind: `pyramid` or `cumulative`.
+        pivot: The layer it is built around.
+        rate: $k$; `None` where a hypothesis fails.
+        reason: Which one; empty where all hold.
+    """
+
+    kind: str
+    pivot: int
+    rate: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.reason if self.rate is None else f"{self.rate:.6g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class RateReport:
+    """All rates of a network. Printed, it is a short report.
+
+    Attributes:
+        widths: Widths of the network.
+        sharp: Smallest eigenvalue of the tangent kernel: the best rate at this moment.
+        product: The bound by products of singular values, at this moment.
+        lasting: The bounds that hold for all times, for every pivot.
+    """
+
+    widths: tuple[int, ...]
+    sharp: float
+    product: float
+    lasting: tuple[Rate, ...]
+
+    @property
+    def best(self) -> Rate | None:
+        """The largest rate that holds for all times; `None` where there is none."""
+        known = [rate for rate in self.lasting if rate.rate is not None]
+        return max(known, key=lambda rate: rate.rate or 0.0) if known else None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as pairs of label and text."""
+        rows = [("network", "-".join(map(str, self.widths)))]
+        rows += [("now", f"{self.sharp:.6g} (tangent kernel)"), ("products", f"{self.product:.6g}")]
+        rows += [(f"{rate.kind} {rate.pivot}", str(rate)) for rate in self.lasting]
+        best = self.best
+        lasting = "none of these" if best is None else f"{best.rate:.6g}, {best.kind} with pivot {best.pivot}"
+        rows.append(("for all times", lasting))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "widths": list(self.widths),
+            "sharp": self.sharp,
+            "product": self.product,
+            "lasting": [dataclasses.asdict(rate) for rate in self.lasting],
+            "best": None if self.best is None else dataclasses.asdict(self.best),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
+
+
+def rate_report(params: Params) -> RateReport:
+    r"""Every rate of a network, with the reason where one does not apply.
+
+    Computed on the host.
+
+    Args:
+        params: Layers, first-acting first.
+
+    Returns:
+        The rates; `print` it for a report.
+
+    Example:
+        >>> report = rate_report((3 * jnp.eye(2), jnp.eye(2), 2 * jnp.eye(2)))
+        >>> report.sharp, report.best.kind, report.best.rate
+        (49.0, 'pyramid', 24.0)
+    """
+    where = "rate_report"
+    network = _network(where, params)
+    pivots = range(1, network.depth + 1)
+    return RateReport(
+        widths=network.widths,
+        sharp=float(sharp_rate(params)),
+        product=float(product_rate(params)),
+        lasting=(
+            *(_pyramid(where, params, pivot) for pivot in pivots),
+            *(_cumulative(where, params, pivot) for pivot in pivots),
+        ),
+    )
+
+
+def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = None) -> Float[Array, " eigenvalues"]:
+    r"""Hessian spectrum at a balanced minimum: the $d_0 d_L$ eigenvalues that need not vanish.
+
+    $\sum_{j=1}^L\sigma_a^{2(L-j)/L}\,\sigma_b^{2(j-1)/L}$ for outputs $a$ and inputs $b$, with $\sigma := 0$ beyond the
+    modes and $0^0 = 1$; the spectrum of the tangent kernel there. The largest is $L\sigma_1^{2-2/L}$; with more inputs
+    than outputs the smallest is $\sigma_{\min}^{2-2/L}$. The loss falls like $e^{-2\lambda_{\min}t}$ in the end. All
+    other eigenvalues vanish. Pure.
+
+    Args:
+        sigma: Singular values of the task, in any order.
+        inp: Input width $d_0$.
+        depth: $L$.
+        out: Output width $d_L$; as many as there are singular values by default.
+
+    Returns:
+        Eigenvalues in ascending order.
+
+    Example:
+        >>> balanced_spectrum(jnp.array([4.0, 1.0]), 3, 2).tolist()  # sums of two singular values, or one alone
+        [1.0, 2.0, 4.0, 5.0, 5.0, 8.0]
+    """
+    where = "balanced_spectrum"
+    check_x64(where)
+    values = _sigma(where, sigma)
+    modes = values.shape[0]
+    check_count(where, "inp", inp, at_least=modes)
+    out = modes if out is None else out
+    check_count(where, "out", out, at_least=modes)
+    check_count(where, "depth", depth, at_least=1)
+    left, right = (jnp.pad(values, (0, size - modes)) ** (2 / depth) for size in (out, inp))
+    powers = range(depth)
+    terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in powers]
+    return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
+
+
+def descent_threshold(task: object, depth: int | None = None) -> Float[Array, ""]:
+    r"""Learning rate $2/(L\sigma_1^{2-2/L})$ above which gradient descent cannot settle at a balanced minimum.
+
+    The largest Hessian eigenvalue there is $L\sigma_1^{2-2/L}$.
+
+    Args:
+        task: Singular values of the task, or a problem: a `DeepLinear` network without bottleneck that learns a whole
+            matrix from white inputs.
+        depth: $L$; that of the network where a problem is given.
+
+    Returns:
+        The threshold.
+
+    Raises:
+        HypothesisError: The inputs of the problem are not white, or the network has a bottleneck.
+
+    Example:
+        >>> float(descent_threshold(jnp.array([4.0, 1.0]), 2))
+        0.25
+    """
+    where = "descent_threshold"
+    check_x64(where)
+    if isinstance(task, Problem):
+        sigma, depth = _task_of(where, task, depth)
+    else:
+        sigma = _sigma(where, task)
+        if depth is None:
+            raise TypeError(f"{where}: depth must be given with singular values.")
+    check_count(where, "depth", depth, at_least=1)
+    top = jnp.max(sigma)
+    if is_concrete(top):
+        check_number(where, "the largest singular value", top, above=0)
+    return 2 / (depth * top ** (2 - 2 / depth))
+
+
+def _task_of(where: str, problem: Problem, depth: int | None) -> tuple[Float[Array, " modes"], int]:
+    """Singular values and depth of a problem on white inputs."""
+    reduction = reduction_of(problem)
+    network = problem.model
+    assert isinstance(network, DeepLinear)  # a reduction has no other
+    if depth is not None and depth != network.depth:
+        raise ValueError(f"{where}: depth must be that of the network, {network.depth}, but is {depth}.")
+    if float(reduction.white) > WHITE:
+        raise HypothesisError(
+            "white inputs", float(reduction.white), WHITE, "Whiten the inputs, or take the Hessian itself."
+        )
+    missing = min(network.widths[0], network.widths[-1]) - min(network.widths)
+    if missing > 0:
+        raise HypothesisError("no bottleneck", float(missing), 0.0, "Take the Hessian at the minimum itself.")
+    return reduction.sigma, network.depth
+
+
+def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: float = LOWEST) -> Float[Array, ""]:
+    r"""Largest ratio $F(t)/(F(0)\,e^{-2kt})$ along a run: a rate $k$ that holds gives at most 1.
+
+    Taken while $F(t)$ is above `lowest` $F(0)$, as what is below is rounding; computed with logarithms, so that nothing
+    overflows. The first time is where the envelope starts. Pure; may be mapped over runs.
+
+    Args:
+        times: Times, increasing.
+        losses: Losses at these times, the first one positive.
+        rate: $k$.
+        lowest: Share of the first loss down to which the comparison is made.
+
+    Returns:
+        The ratio, at least 1, which is that of the start.
+
+    Example:
+        >>> t = jnp.linspace(0.0, 3.0, 31)
+        >>> float(envelope_excess(t, 5 * jnp.exp(-2.5 * t), 1.0)), float(envelope_excess(t, jnp.exp(-t), 1.0).round(6))
+        (1.0, 20.085537)
+    """
+    where = "envelope_excess"
+    at, values = (
+        jnp.asarray(checked_layer(where, name, value), dtype=float)
+        for name, value in (("times", times), ("losses", losses))
+    )
+    check_shape(where, "times", at, (None,))
+    check_shape(where, "losses", values, at.shape)
+    check_number(where, "lowest", lowest, above=0)
+    check_number(where, "rate", rate)
+    check_finite(where, "losses", values)
+    if is_concrete(values) and not (len(values) and float(values[0]) > 0):
+        raise ValueError(f"{where}: losses must begin with a positive number.")
+    seen = values > lowest * values[0]
+    logs = jnp.log(jnp.where(seen, values, values[0]) / values[0]) + 2 * jnp.asarray(rate) * (at - at[0])
+    return jnp.exp(jnp.max(jnp.where(seen, logs, -jnp.inf)))
+
+
+# --- Hypotheses -------------------------------------------------------------------------------------------------------
+
+
+def _pyramid(where: str, params: Params, pivot: int) -> Rate:
+    network = _network(where, params)
+    _check_pivot(where, pivot, network)
+    refusal = _pyramid_widths(network.widths, pivot)
+    if refusal:
+        return Rate("pyramid", pivot, None, refusal)
+    factors = np.asarray(pyramid_factors(params, pivot))
+    rounding = POSITIVE * max(float(jnp.sum(layer**2)) for layer in params)
+    for i, factor in enumerate(factors, start=1):
+        if not factor > rounding:
+            wanted, sign = (network.widths[i - 1], "-") if i < pivot else (network.widths[i + 1], "")
+            return Rate(
+                "pyramid",
+                pivot,
+                None,
+                f"{sign}C_{i} must have at least {wanted} positive eigenvalues, but number {wanted} from the top is "
+                f"{factor:.3g}",
+            )
+    return Rate("pyramid", pivot, float(np.prod(factors)))
+
+
+def _cumulative(where: str, params: Params, pivot: int) -> Rate:
+    network = _network(where, params)
+    _check_pivot(where, pivot, network)
+    refusal = _cumulative_widths(network.widths)
+    if refusal:
+        return Rate("cumulative", pivot, None, refusal)
+    terms = cumulative_factors(params, pivot)
+    slack = float(terms.slack)
+    if not slack >= -SEMIDEFINITE:
+        return Rate(
+            "cumulative",
+            pivot,
+            None,
+            "C_i must be negative semi-definite below the pivot and positive semi-definite from it on, but is missed "
+            f"by {-slack:.3g} of the squared norm of the layers",
+        )
+    return Rate("cumulative", pivot, float(np.prod(np.maximum(np.asarray(terms.factors), 0.0))))
+
+
+def _pyramid_widths(widths: tuple[int, ...], pivot: int) -> str:
+    """What is wrong with the widths; empty if nothing is."""
+    for low, high in itertools.pairwise(widths[:pivot]):
+        if low > high:
+            return f"widths must not fall before layer {pivot}, but fall from {low} to {high}"
+    for high, low in itertools.pairwise(widths[pivot:]):
+        if low > high:
+            return f"widths must not rise after layer {pivot}, but rise from {high} to {low}"
+    return ""
+
+
+def _cumulative_widths(widths: tuple[int, ...]) -> str:
+    """What is wrong with the widths; empty if nothing is."""
+    outer = max(widths[0], widths[-1])
+    if len(widths) > 2 and min(widths[1:-1]) < outer:
+        return f"hidden widths must be at least {outer}, as input and output are, but one is {min(widths[1:-1])}"
+    return ""
+
+
+def _check_pivot(where: str, pivot: int, network: DeepLinear) -> None:
+    check_count(where, "pivot", pivot, at_least=1, at_most=network.depth)
+
+
+def _network(where: str, params: Params) -> DeepLinear:
+    """The network that layers make, after a look at them."""
+    check_layers(where, params)
+    for position, layer in enumerate(params):
+        check_finite(where, f"params[{position}]", layer)
+    return DeepLinear((params[0].shape[1], *(layer.shape[0] for layer in params)))
+
+
+def _sigma(where: str, value: Any) -> Float[Array, " modes"]:
+    """Singular values as a vector of numbers that are not negative, or a refusal."""
+    values = jnp.asarray(checked_layer(where, "sigma", value), dtype=float)
+    check_shape(where, "sigma", values, (None,))
+    check_finite(where, "sigma", values)
+    if is_concrete(values) and (values.shape[0] == 0 or float(jnp.min(values)) < 0):
+        raise ValueError(f"{where}: sigma must hold singular values, at least one and none negative, but is {values}.")
+    return values

@@ -1,0 +1,187 @@
+"""The Hessian against automatic differentiation, recorded values, and what it must be at known points."""
+
+import itertools
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deeplinear.core import HypothesisError, Params, flatten, unflatten
+from deeplinear.landscape import (
+    balanced_spectrum,
+    hessian_form,
+    hessian_matrix,
+    hessian_spectrum,
+    inertia,
+    layer_curvature,
+    tangent_spaces,
+)
+from deeplinear.models import Completion, DeepLinear, Energy, Problem, SquaredDistance
+
+WIDTHS = (4, 3, 3, 2)
+LARGE = (11, 6, 6, 6, 6, 4)
+ROUNDING = 1e-12
+"""Sums of products of numbers of order one."""
+TWELVE = 1e-11
+"""Values that are recorded to twelve digits."""
+
+ALLOWED = 5e-3
+"""Seconds of computing for a dense Hessian of 198 weights; time of the processor, as others may use the machine."""
+
+EXAMPLE = (jnp.array([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]), jnp.array([[1.0, -1.0], [0.5, 0.0]]))
+TASK = Problem(DeepLinear((3, 2, 2)), SquaredDistance(np.diag([2.0, 1.0]) @ np.eye(2, 3)))
+
+
+def _draw(seed: int, widths: tuple[int, ...] = WIDTHS, scale: float = 1.0) -> tuple[jax.Array, ...]:
+    rng = np.random.default_rng(seed)
+    return tuple(jnp.asarray(scale * rng.standard_normal((out, inp))) for inp, out in itertools.pairwise(widths))
+
+
+def _cosh(product: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.log(jnp.cosh(product - 0.3)))
+
+
+@eqx.filter_jit
+def _differentiated(problem: Problem, flat: jax.Array) -> jax.Array:
+    return jax.hessian(lambda y: problem.value(unflatten(y, problem.model.shapes)))(flat)
+
+
+@eqx.filter_jit
+def _along(problem: Problem, params: Params, direction: Params) -> tuple[Params, jax.Array]:
+    return problem.hessian_product(params, direction), hessian_form(problem, params, direction)
+
+
+@pytest.mark.covers("network:N1")
+def test_recorded_values() -> None:
+    found = hessian_spectrum(TASK, EXAMPLE)
+    assert abs(found.values[0] + 1.13283479995) < TWELVE
+    assert abs(found.values[-1] - 8.51005785547) < TWELVE
+    assert found.method == "dense" and found.complete and found.residuals.max() < ROUNDING
+    assert "-1.1328348" in str(found) and found.to_json()["size"] == 10
+    kernel = [0.117217781463, 1.117217781463, 2.132782218537, 3.132782218537, 6.117217781463, 8.132782218537]
+    np.testing.assert_allclose(np.linalg.eigvalsh(TASK.model.ntk(EXAMPLE)), kernel, rtol=0, atol=TWELVE)
+    np.testing.assert_allclose(TASK.value(EXAMPLE), 1.625, rtol=ROUNDING)
+    speeds = [[[0.75, -1, 1], [-1, 1, -1]], [[-1, 0], [-0.5, 0]]]
+    for gradient, speed in zip(TASK.gradient(EXAMPLE), speeds, strict=True):
+        np.testing.assert_allclose(-gradient, speed, rtol=0, atol=ROUNDING)
+
+
+@pytest.mark.covers("network:F9", "network:F8")
+def test_matrix_is_that_of_automatic_differentiation(seed: int) -> None:
+    """For a square, a masked and a non-quadratic loss, with a penalty; products and form agree with it."""
+    rng = np.random.default_rng(seed)
+    target = rng.standard_normal((2, 4))
+    losses = (SquaredDistance(target), Completion(target, target > 0), Energy(_cosh))
+    params, direction = _draw(seed), _draw(seed + 100)
+    flat = np.asarray(flatten(direction))
+    for loss in losses:
+        problem = Problem(DeepLinear(WIDTHS), loss, 0.2)
+        wanted = _differentiated(problem, flatten(params))
+        found = hessian_matrix(problem, params)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+        np.testing.assert_array_equal(found, np.asarray(found).T)
+        moved, form = _along(problem, params, direction)
+        np.testing.assert_allclose(flatten(moved), wanted @ flat, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(form, flat @ wanted @ flat, rtol=1e-10)
+
+
+@pytest.mark.covers("network:F9")
+def test_large_networks(seed: int) -> None:
+    """198 weights: fast and dense; extreme eigenvalues by products alone agree with all of them."""
+    params = _draw(seed, LARGE, 0.5)
+    problem = Problem(DeepLinear(LARGE), SquaredDistance(np.diag([10.0, 8.0, 6.0, 4.0]) @ np.eye(4, 11)))
+    dense = np.asarray(hessian_matrix(problem, params))
+    np.testing.assert_allclose(dense, eqx.filter_jit(Problem.hessian)(problem, params), rtol=0, atol=1e-10)
+    compiled = jax.jit(lambda layers: hessian_matrix(problem, layers))
+    jax.block_until_ready(compiled(params))
+    spent = []
+    for _ in range(20):
+        start = time.process_time()
+        jax.block_until_ready(compiled(params))
+        spent.append(time.process_time() - start)
+    assert min(spent) < ALLOWED
+    values = np.linalg.eigvalsh(dense)
+    whole = hessian_spectrum(problem, params)
+    np.testing.assert_allclose(whole.values, values, rtol=0, atol=ROUNDING * values[-1])
+    for which, kept in (("both", [0, 1, -2, -1]), ("smallest", [0, 1, 2, 3]), ("largest", [-4, -3, -2, -1])):
+        few = hessian_spectrum(problem, params, 4, which, method="lanczos")
+        assert few.method == "lanczos" and not few.complete
+        np.testing.assert_allclose(few.values, values[kept], rtol=0, atol=1e-10 * values[-1])
+        np.testing.assert_allclose(hessian_spectrum(problem, params, 4, which).values, values[kept], rtol=1e-9)
+        assert few.residuals.max() < 1e-10 * values[-1]
+    lowest = few.direction(-1)
+    form = float(hessian_form(problem, params, lowest))
+    assert abs(form - values[-1]) < 1e-10 * values[-1]
+    with pytest.raises(RuntimeError, match=r"found \d+ of 6 eigenvalues in 1 restarts"):
+        hessian_spectrum(problem, params, 6, "smallest", method="lanczos", max_iterations=1)
+
+
+def test_counts_and_spaces_at_a_minimum_and_at_the_origin() -> None:
+    """Balanced minimum of 4-3-3-2, σ = (2, 1): N − d₀d_L = 19 zeros. Two layers at the origin: ±σ."""
+    sigma, depth = np.array([2.0, 1.0]), 3
+    root = np.diag(sigma ** (1 / depth))
+    layers = (np.eye(3, 2) @ root @ np.eye(2, 4), np.pad(root, (0, 1)), root @ np.eye(2, 3))
+    problem = Problem(DeepLinear(WIDTHS), SquaredDistance(np.diag(sigma) @ np.eye(2, 4)))
+    params = tuple(jnp.asarray(layer) for layer in layers)
+    counts = inertia(problem, params)
+    assert (counts.index, counts.nullity, counts.positive) == (0, 27 - 8, 8)
+    assert counts.gap > 1e12 and "19" in str(counts)
+    formula = balanced_spectrum(sigma, 4, depth)
+    assert abs(counts.largest - float(formula[-1])) < ROUNDING * counts.largest
+    assert counts.above == pytest.approx(float(formula[0]), rel=1e-10)
+    spaces = tangent_spaces(problem, params)
+    assert spaces.stable.shape == (27, 8) and spaces.centre.shape == (27, 19) and spaces.unstable.shape == (27, 0)
+    # The centre is tangent to the minima: the product does not move along it.
+    for column in range(19):
+        move = spaces.direction("centre", column)
+        moved = layers[2] @ layers[1] @ move[0] + layers[2] @ move[1] @ layers[0] + move[2] @ layers[1] @ layers[0]
+        np.testing.assert_allclose(moved, 0, atol=1e-10)
+
+    square = Problem(DeepLinear((2, 3, 2)), SquaredDistance(np.diag(sigma)))
+    origin = (jnp.zeros((3, 2)), jnp.zeros((2, 3)))
+    saddle = tangent_spaces(square, origin)
+    np.testing.assert_allclose(np.sort(saddle.rates), np.repeat([1.0, 2.0], 3), rtol=ROUNDING)
+    assert saddle.inertia.nullity == 0 and saddle.to_json()["unstable"] == 6 and "rate 2" in str(saddle)
+    curved = layer_curvature(square, origin)
+    assert curved.smallest == (0.0, 0.0) and curved.largest == (0.0, 0.0)
+    assert curved.shares is not None
+    np.testing.assert_allclose(curved.shares, [0.5, 0.5], atol=ROUNDING)
+    assert "50.0% of the way down" in str(curved)
+
+
+def test_layers_alone_are_convex(seed: int) -> None:
+    """The block of layer j is (LᵀL) ⊗ (RRᵀ): extremes are products of extremes of the two."""
+    params = _draw(seed)
+    problem = Problem(DeepLinear(WIDTHS), SquaredDistance(np.eye(2, 4)))
+    found = layer_curvature(problem, params)
+    first, second, third = (np.asarray(w) for w in params)
+    pairs = [(third @ second, np.eye(4)), (third, first), (np.eye(2), second @ first)]
+    for j, (left, right) in enumerate(pairs):
+        outer, inner = np.linalg.eigvalsh(left.T @ left), np.linalg.eigvalsh(right @ right.T)
+        assert abs(found.largest[j] - outer[-1] * inner[-1]) < ROUNDING * found.whole[1]
+        assert abs(found.smallest[j] - max(outer[0], 0) * max(inner[0], 0)) < ROUNDING * found.whole[1]
+    assert found.shares is None or abs(sum(found.shares) - 1) < ROUNDING
+    minimum = layer_curvature(problem, (jnp.eye(3, 4), jnp.eye(3), jnp.eye(2, 3)))
+    assert minimum.shares is None and "way down" not in str(minimum)
+
+
+def test_refusals(seed: int) -> None:
+    params = _draw(seed)
+    problem = Problem(DeepLinear(WIDTHS), SquaredDistance(np.eye(2, 4)))
+    with pytest.raises(ValueError, match=r"at most 26 weights .* but there are 27.*largest=27 to agree"):
+        hessian_matrix(problem, params, largest=26)
+    with pytest.raises(ValueError, match="Lanczos' method gives fewer than all"):
+        hessian_spectrum(problem, params, largest=26)
+    with pytest.raises(ValueError, match="inertia: there must be at most 26"):
+        inertia(problem, params, largest=26)
+    with pytest.raises(HypothesisError, match="critical point") as refused:
+        tangent_spaces(problem, params)
+    gradient = np.sqrt(sum(float(jnp.sum(g**2)) for g in problem.gradient(params)))
+    assert abs(refused.value.residual - gradient) < ROUNDING * gradient
+    with pytest.raises(ValueError, match="params must have layer shapes"):
+        hessian_matrix(problem, params[:2])
+    with pytest.raises(ValueError, match="must be finite"):
+        hessian_matrix(problem, (params[0] * jnp.nan, *params[1:]))
