@@ -23,11 +23,13 @@ class CheckTask:
     id: str
     instances: int
     seed: int
+    widths: tuple[int, ...] | None = None
 
     @property
     def key(self) -> str:
         """Content address of the outcome."""
-        text = json.dumps([self.id, check(self.id).version, self.instances, self.seed])
+        sizes = [] if self.widths is None else [list(self.widths)]
+        text = json.dumps([self.id, check(self.id).version, self.instances, self.seed, *sizes])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -35,7 +37,7 @@ def compute_check(task: CheckTask) -> dict[str, Any]:
     """Run a check; its outcome as plain values, with how it was done."""
     use_64_bit()
     started = datetime.datetime.now(datetime.UTC)
-    outcome = verify(check(task.id), instances=task.instances, seed=task.seed)
+    outcome = verify(check(task.id), instances=task.instances, seed=task.seed, widths=task.widths)
     return outcome.to_json() | {
         "environment": environment(),
         "timing": {"started": started.isoformat(timespec="seconds"), "seconds": round(outcome.seconds, 3)},
@@ -61,7 +63,7 @@ def run_checks(
         workers: Number of workers.
         address: Of a Dask scheduler.
         resume: Take the stored outcome, unless it is damaged or a failure, of a check with the same version, number of
-            instances and seed.
+            instances, seed and widths.
         begin: Told the check that is run next, where the work is done in this process.
 
     Yields:

@@ -1,4 +1,13 @@
 """Pictures: one style, plots of trajectories, files of figures. Matplotlib is loaded when a figure is made."""
 
+from deeplinear.plots._landscape import (
+    draw_arc as draw_arc,
+    draw_critical_graph as draw_critical_graph,
+    graph_width as graph_width,
+    plot_arcs as plot_arcs,
+    plot_critical_graph as plot_critical_graph,
+)
+from deeplinear.plots._portrait import plot_portrait as plot_portrait
 from deeplinear.plots._style import COLOURS as COLOURS, PANEL as PANEL, REST as REST, paper_style as paper_style
 from deeplinear.plots._trajectory import plot_trajectory as plot_trajectory, save_figure as save_figure
+from deeplinear.plots._visits import draw_itinerary as draw_itinerary, plot_itinerary as plot_itinerary

@@ -141,6 +141,8 @@ class Check(Generic[I]):
         violations: Ways to break it; on each the claim must be missed.
         printed: The statement as printed, where that is wrong.
         printed_tolerance: Tolerance of the printed statement.
+        sized: A random instance of a network of given widths, where the statement is about networks of many shapes;
+            raises `HypothesisError` or `ValueError` where it does not speak of these widths.
         adopt: The instance of a given problem and start; raises `HypothesisError` where there is none.
         version: Raised when the same seed gives other instances or other numbers than before.
     """
@@ -155,6 +157,7 @@ class Check(Generic[I]):
     violations: tuple[Violation[I], ...]
     printed: str | None = None
     printed_tolerance: float = 0.0
+    sized: Callable[[np.random.Generator, tuple[int, ...]], I] | None = None
     adopt: Callable[[Problem, Params], I] | None = None
     version: int = 1
 
@@ -220,6 +223,7 @@ class Outcome:
         message: The outcome in one sentence.
         instances: Number of random instances.
         seed: Seed they were drawn with.
+        widths: Widths they were drawn with, where they were chosen.
         claim: Largest residual of each part over all instances.
         printed: Largest residual of the printed form, where it is another.
         trials: The violations.
@@ -237,6 +241,7 @@ class Outcome:
     trials: tuple[Trial, ...]
     broken: tuple[int, ...]
     seconds: float
+    widths: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain values; numbers that are not finite are text."""
@@ -251,6 +256,7 @@ class Outcome:
             "message": self.message,
             "instances": self.instances,
             "seed": self.seed,
+            "widths": None if self.widths is None else list(self.widths),
             "claim": [r.to_json() for r in self.claim],
             "printed": None if self.printed is None else self.printed.to_json(),
             "violations": [
@@ -278,7 +284,7 @@ def generator(*names: object) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:16], "little"))
 
 
-def verify(check: Check, *, instances: int = 50, seed: int = 0) -> Outcome:
+def verify(check: Check, *, instances: int = 50, seed: int = 0, widths: Sequence[int] | None = None) -> Outcome:
     """Run a check on random instances and on every planted violation.
 
     Instance $k$ depends on the check, the seed and $k$ only: the first ten of fifty are the ten of ten.
@@ -287,6 +293,7 @@ def verify(check: Check, *, instances: int = 50, seed: int = 0) -> Outcome:
         check: The check.
         instances: How many random instances.
         seed: Seed of the instances.
+        widths: Widths of the networks to draw, for checks that can be `sized`; violations keep their own.
 
     Returns:
         The outcome; it fails if an instance fails, if one does not meet the hypotheses it was drawn to meet, or if a
@@ -296,7 +303,7 @@ def verify(check: Check, *, instances: int = 50, seed: int = 0) -> Outcome:
     check_count("verify", "instances", instances, at_least=1)
     check_count("verify", "seed", seed)
     start = time.perf_counter()
-    drawn = [check.draw(generator(check.id, seed, k)) for k in range(instances)]
+    drawn = [_drawn(check, generator(check.id, seed, k), widths) for k in range(instances)]
     verdicts = check.judge(drawn)
     trials = tuple(_trial(check, violation, seed) for violation in check.violations)
     broken = tuple(k for k, v in enumerate(verdicts) if v.status in (STATUS.fails, STATUS.unmet))
@@ -326,7 +333,29 @@ def verify(check: Check, *, instances: int = 50, seed: int = 0) -> Outcome:
         )
     else:
         status, message = STATUS.holds, f"Closest on {instances} instances: {max(claim, key=_strain)}."
-    return Outcome(check, status, message, instances, seed, claim, printed, trials, broken, time.perf_counter() - start)
+    return Outcome(
+        check,
+        status,
+        message,
+        instances,
+        seed,
+        claim,
+        printed,
+        trials,
+        broken,
+        time.perf_counter() - start,
+        None if widths is None else tuple(widths),
+    )
+
+
+def _drawn(check: Check[I], rng: np.random.Generator, widths: Sequence[int] | None) -> I:
+    if widths is None:
+        return check.draw(rng)
+    if check.sized is None:
+        raise ValueError(f"verify: {check.id} draws networks of its own widths; leave widths out.")
+    for position, width in enumerate(widths):
+        check_count("verify", f"widths[{position}]", width, at_least=1)
+    return check.sized(rng, tuple(widths))
 
 
 def examine(problem: Problem, params: Params, checks: Iterable[Check]) -> list[Verdict]:

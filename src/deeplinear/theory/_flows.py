@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import RESULTS, Params, flatten
+from deeplinear.core import RESULTS, Params
 from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.models import AbstractModel, Completion, EntryCompletion, Problem, observed_entries
-from deeplinear.probes import loss, probe
+from deeplinear.probes import loss, weights
 
 RTOL = 1e-12
 """Tolerance of the flows: far below those of the statements."""
@@ -49,12 +49,6 @@ class Run:
     def final(self) -> Params:
         """Layers at the last time."""
         return tuple(jnp.asarray(layer[-1]) for layer in self.layers)
-
-
-@probe(dims=("weight",))
-def weights(t: Float[Array, ""], params: Params, problem: Problem) -> Float[Array, " size"]:
-    """All entries of all layers."""
-    return flatten(params)
 
 
 def observed(

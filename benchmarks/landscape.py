@@ -1,0 +1,246 @@
+r"""Trajectories that pass by saddles: cost and accuracy of the flow from near the origin, against SciPy.
+
+The problem is the survey's network 11-6-6-6-6-4 (198 weights) from Gaussian weights of size 0.05 to T = 330, where the
+largest Hessian eigenvalue is 199. The loss rests on three plateaus; what is wanted are the times at which the four
+singular values of the target are learnt. Errors made before a plateau grow on it.
+
+| contestant | what it is |
+| --- | --- |
+| flow | `simulate(...)` with `GradientFlow(rtol)`, every step recorded |
+| DOP853 | `solve_ivp`, explicit of order 8, NumPy velocity, dense output |
+| LSODA + Jacobian | `solve_ivp` with the Hessian as analytic Jacobian, dense output |
+
+The error is the largest of a learning time, against the flow at rtol 1e-13; learning times are roots of the dense
+output for SciPy, and of cubic interpolation between steps with the speeds as slopes for ours. All are warm; compile
+time is told apart. SciPy has atol = rtol/100. Besides: 64 such networks, one for each seed, as one ensemble until the
+loss has fallen to a millionth.
+
+    python benchmarks/landscape.py            # all contestants into benchmarks/results/
+    python benchmarks/landscape.py --quick    # one tolerance each, 8 networks, nothing stored
+    python benchmarks/landscape.py --show     # tables from the stored numbers
+"""
+
+import argparse
+import itertools
+from typing import Any
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+from common import describe, load, machine, results_path, save, table, timed
+from scipy.integrate import solve_ivp
+from scipy.interpolate import CubicHermiteSpline
+from scipy.optimize import brentq
+
+from deeplinear.core import Params, flatten, unflatten
+from deeplinear.dynamics import GradientFlow, ensemble, simulate, until
+from deeplinear.landscape import diagonal_target
+from deeplinear.models import DeepLinear, Problem, SquaredDistance, drift
+from deeplinear.probes import loss, probe, singular_values
+
+WIDTHS = (11, 6, 6, 6, 6, 4)
+SIGMA = np.array([10.0, 8.0, 6.0, 4.0])
+HORIZON = 330.0
+NETWORKS = 64
+REFERENCE = 1e-13
+
+
+def start(seed: int) -> Params:
+    """Gaussian weights, layer after layer."""
+    rng = np.random.default_rng(seed)
+    return tuple(jnp.asarray(0.05 * rng.standard_normal((out, inp))) for inp, out in itertools.pairwise(WIDTHS))
+
+
+def task() -> Problem:
+    """The network that learns the diagonal target."""
+    return Problem(DeepLinear(WIDTHS), SquaredDistance(diagonal_target(jnp.asarray(SIGMA), 4, 11)))
+
+
+@probe(dims=("weight",))
+def weights(t: Any, params: Params, problem: Problem) -> jax.Array:
+    """All entries of all layers."""
+    return flatten(params)
+
+
+@probe(dims=("speed",))
+def speeds(t: Any, params: Params, problem: Problem) -> jax.Array:
+    """Their derivatives."""
+    return -flatten(problem.gradient(params))
+
+
+SHAPES = tuple((out, inp) for inp, out in itertools.pairwise(WIDTHS))
+CUTS = np.cumsum([out * inp for out, inp in SHAPES])[:-1]
+
+
+def split(y: np.ndarray) -> list[np.ndarray]:
+    """Layers of a flat state."""
+    return [part.reshape(shape) for part, shape in zip(np.split(y, CUTS), SHAPES, strict=True)]
+
+
+def velocity(_: float, y: np.ndarray) -> np.ndarray:
+    """Right-hand side in NumPy: one pass forward, one back."""
+    layers = split(y)
+    below = [np.eye(WIDTHS[0])]
+    for layer in layers:
+        below.append(layer @ below[-1])
+    back, found = TARGET - below[-1], []
+    for position in range(len(layers) - 1, -1, -1):
+        found.append(back @ below[position].T)
+        back = layers[position].T @ back
+    return np.concatenate([speed.ravel() for speed in reversed(found)])
+
+
+TARGET = np.asarray(diagonal_target(jnp.asarray(SIGMA), 4, 11))
+
+
+def crossings(state: Any, times: np.ndarray) -> list[float]:
+    """Learning times as roots: `state(t)` is the flat state."""
+
+    def strength(t: float, mode: int) -> float:
+        product = np.eye(WIDTHS[0])
+        for layer in split(state(t)):
+            product = layer @ product
+        return float(np.linalg.svd(product, compute_uv=False)[mode] - SIGMA[mode] / 2)
+
+    found = []
+    for mode in range(len(SIGMA)):
+        values = np.array([strength(t, mode) for t in times])
+        place = int(np.argmax(values >= 0))
+        root: Any = brentq(strength, times[place - 1], times[place], args=(mode,), xtol=1e-12)
+        found.append(float(root))
+    return found
+
+
+def ours(rtol: float) -> dict[str, Any]:
+    """One run of the flow."""
+    problem, params = task(), start(1)
+    probes = (loss, weights, speeds)
+    run, timing = timed(lambda: simulate(problem, params, GradientFlow(rtol), horizon=HORIZON, every=1, probes=probes))
+    state = CubicHermiteSpline(run.times, run["weights"], run["speeds"])
+    last = tuple(map(jnp.asarray, run.params))
+    return timing.to_json() | {
+        "contestant": "flow",
+        "rtol": rtol,
+        "gradients": int(run.stats["gradient_evaluations"]),
+        "jacobians": 0,
+        "learning": crossings(state, run.times),
+        "drift": float(jnp.max(drift(last, params))),
+        "end": run["weights"][-1],
+    }
+
+
+def scipys(method: str, rtol: float) -> dict[str, Any]:
+    """One run of SciPy."""
+    params = start(1)
+    y = np.concatenate([np.ravel(layer) for layer in params])
+    options: dict[str, Any] = {}
+    if method == "LSODA":
+        problem = task()
+        hessian = jax.jit(lambda flat: -problem.hessian(unflatten(flat, SHAPES)))
+        hessian(jnp.asarray(y)).block_until_ready()
+        options["jac"] = lambda _, flat: np.asarray(hessian(jnp.asarray(flat)))
+    run, timing = timed(
+        lambda: solve_ivp(velocity, (0, HORIZON), y, method, rtol=rtol, atol=rtol / 100, dense_output=True, **options),
+        1,
+        warm=False,
+    )
+    last = tuple(map(jnp.asarray, split(run.y[:, -1])))
+    return timing.to_json() | {
+        "contestant": "DOP853" if method == "DOP853" else "LSODA + Jacobian",
+        "rtol": rtol,
+        "gradients": int(run.nfev),
+        "jacobians": int(run.njev),
+        "learning": crossings(run.sol, np.linspace(0, HORIZON, 1321)),
+        "drift": float(jnp.max(drift(last, params))),
+        "end": run.y[:, -1],
+    }
+
+
+def sweep(networks: int) -> dict[str, Any]:
+    """Many seeds at once, to the end of learning."""
+    problem, starts = task(), [start(seed) for seed in range(networks)]
+    below = 1e-6 * 0.5 * float(np.sum(SIGMA**2))
+    many, timing = timed(
+        lambda: ensemble(
+            problem, starts, GradientFlow(1e-8), every=1, until=until(loss, below=below), probes=(loss, singular_values)
+        ),
+        2,
+    )
+    ends = np.asarray(many.final_time)
+    return timing.to_json() | {
+        "networks": networks,
+        "gradients": int(np.sum(many.stats["gradient_evaluations"])),
+        "outcomes": {name: len(who) for name, who in many.outcomes().items()},
+        "horizon": [float(ends.min()), float(np.median(ends)), float(ends.max())],
+    }
+
+
+def show(data: dict[str, Any]) -> None:
+    """Tables of stored numbers."""
+    print(describe(data["machine"]), "\n")
+    exact = data["reference"]
+    print("Learning times:", ", ".join(f"{time:.6f}" for time in exact), "\n")
+    rows = [
+        [
+            one["contestant"],
+            f"{one['rtol']:.0e}",
+            one["gradients"],
+            one["jacobians"] or None,
+            one["seconds"],
+            one["compile"],
+            float(np.abs(np.subtract(one["learning"], exact)).max()),
+            one["weight_error"],
+            one["drift"],
+        ]
+        for one in data["runs"]
+    ]
+    head = (
+        "contestant",
+        "rtol",
+        "gradients",
+        "Jacobians",
+        "seconds",
+        "compile s",
+        "error of a time",
+        "error of a weight",
+        "drift",
+    )
+    print(table(head, rows), "\n")
+    many = data["sweep"]
+    print(
+        f"{many['networks']} networks to the end of learning (times {many['horizon'][0]:.0f} to "
+        f"{many['horizon'][2]:.0f}, median {many['horizon'][1]:.0f}): {many['seconds']:.1f} s, first call "
+        f"{many['seconds'] + (many['compile'] or 0):.1f} s; {many['gradients']:,} gradients; {many['outcomes']}"
+    )
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one tolerance each, 8 networks, nothing stored")
+    parser.add_argument("--show", action="store_true", help="tables from the stored numbers")
+    arguments = parser.parse_args()
+    path = results_path("landscape")
+    if arguments.show:
+        data = load(path)
+        if data is None:
+            parser.error(f"there are no results in {path}")
+        show(data)
+        return
+    data: dict[str, Any] = {"machine": machine(), "sweep": sweep(8 if arguments.quick else NETWORKS)}
+    finest = ours(REFERENCE)
+    data["reference"] = finest["learning"]
+    data["runs"] = [ours(rtol) for rtol in ((1e-8,) if arguments.quick else (1e-6, 1e-8, 1e-10, 1e-12))]
+    data["runs"] += [scipys("LSODA", rtol) for rtol in ((1e-8,) if arguments.quick else (1e-6, 1e-8, 1e-10))]
+    data["runs"] += [scipys("DOP853", rtol) for rtol in (() if arguments.quick else (1e-6, 1e-8, 1e-10))]
+    for one in data["runs"]:
+        one["weight_error"] = float(np.abs(one.pop("end") - finest["end"]).max())
+    if not arguments.quick:
+        save(path, data)
+    show(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Checks of the statements on balance and on variants of the flow."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deeplinear.models import DeepLinear, Problem, SquaredDistance
+from deeplinear.theory import STATUS, examine, verify
+from deeplinear.theory.network import _balance, _variants
+
+CHECKS = {check.id: check for module in (_balance, _variants) for check in module.CHECKS}
+INSTANCES = 3
+
+
+def _of(name: str, *items: str):
+    return pytest.param(f"network/{name}", marks=pytest.mark.covers(*items), id=name)
+
+
+STATEMENTS = (
+    _of("proposition-34", "network:C35"),
+    _of("proposition-35", "network:C35"),
+    _of("proposition-36", "network:C36", "network:F36"),
+    _of("approximate-balance", "network:C37", "network:F36"),
+    _of("erratum-top-directions", "network:E19"),
+    _of("erratum-synchronisation", "network:E18"),
+    _of("erratum-alignment-threshold", "network:E18"),
+    _of("proposition-10", "network:C13", "network:F14"),
+    _of("soft-threshold", "network:C13", "network:F14"),
+    _of("equation-67", "network:C41", "network:F38"),
+    _of("descent-against-flow", "network:C41", "network:F38"),
+    _of("equation-68", "network:C42", "network:F39"),
+    _of("erratum-skip", "network:E9", "network:C42", "network:F40"),
+    _of("skip-laws", "network:C42", "network:F40"),
+    _of("bottleneck", "network:C42", "network:F41"),
+)
+"""Every check of these modules, each with what it holds."""
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statement_holds_and_its_violations_are_caught(name: str, seed: int) -> None:
+    outcome = verify(CHECKS[name], instances=INSTANCES, seed=seed)
+    expected = STATUS.erratum if "erratum" in name else STATUS.holds
+    assert outcome.status is expected, outcome.message
+    assert outcome.trials and all(trial.caught for trial in outcome.trials)
+
+
+def test_every_check_is_run() -> None:
+    assert {entry.values[0] for entry in STATEMENTS} == set(CHECKS)
+
+
+def test_statements_take_widths_or_refuse_them(seed: int) -> None:
+    """Those that need no flow are measured at other widths; the others only drawn."""
+    rng = np.random.default_rng(seed)
+    plain = ("proposition-36", "equation-67", "equation-68", "erratum-skip")
+    widths = (2, 3, 2, 2)
+    for name, check in CHECKS.items():
+        if check.sized is None:
+            assert name in ("network/erratum-synchronisation", "network/erratum-alignment-threshold")
+            continue
+        if name.endswith(("bottleneck", "soft-threshold")):
+            with pytest.raises(ValueError, match=r"bottleneck"):
+                check.sized(rng, widths)
+        else:
+            instance = check.sized(rng, widths)
+            if name.removeprefix("network/") in plain:
+                (verdict,) = check.judge([instance])
+                assert not verdict.status.bad, verdict.message
+    for name in ("proposition-34", "proposition-36", "proposition-10", "equation-67", "erratum-skip"):
+        with pytest.raises(ValueError, match=r"hidden layers|two layers of equal width"):
+            CHECKS[f"network/{name}"].sized(rng, (3, 2))
+
+
+def test_a_given_problem_is_examined(seed: int) -> None:
+    """Statements on one point speak of any target; those on penalties of any penalty."""
+    rng = np.random.default_rng(seed)
+    params = tuple(jnp.asarray(0.5 * rng.standard_normal(shape)) for shape in ((3, 3), (2, 3)))
+    target = rng.standard_normal((2, 3))
+    names = ["network/proposition-36", "network/equation-67"]
+    checks = [CHECKS[name] for name in names]
+    problem = Problem(DeepLinear((3, 3, 2)), SquaredDistance(target))
+    assert [verdict.status for verdict in examine(problem, params, checks)] == [STATUS.holds] * 2
+    penal = Problem(DeepLinear((3, 3, 2)), SquaredDistance(target), 0.2)
+    adopted = CHECKS["network/proposition-10"].adopt(penal, params)
+    assert adopted.l2 == adopted.told == 0.2
+    assert [verdict.status for verdict in examine(penal, params, checks)] == [STATUS.unmet] * 2
