@@ -14,8 +14,8 @@ import pytest
 
 from architecture.source import ROOT, modules, subpackages, syntax
 
-IN_SCOPE = ("core", "models", "probes", "dynamics", "exact", "following")
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/exact.md")
+IN_SCOPE = ("core", "models", "landscape", "probes", "dynamics", "exact", "following")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/exact.md", "docs/landscape.md")
 
 
 class Checker(doctest.OutputChecker):

@@ -94,6 +94,7 @@ from deeplinear.probes import (
     product_numerical_rank,
     product_stable_rank,
     singular_values,
+    weights,
 )
 
 FIRST_LOG_TIME = 1e-4
@@ -162,6 +163,7 @@ _PLAIN = (
     layer_lambda_operator_residual,
     layer_alignment,
     ntk,
+    weights,
 )
 
 

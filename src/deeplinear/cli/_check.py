@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deeplinear.cli._interrupt import interrupts_raise, watched
-from deeplinear.cli._options import SEED, SIMULATE, count, read_kind, read_value, resolve
+from deeplinear.cli._options import SEED, SIMULATE, WIDTHS, count, read_kind, read_value, resolve
 from deeplinear.cli._output import folder
 from deeplinear.cli._shell import (
     Code,
@@ -57,6 +57,7 @@ def show_command(name: str, as_json: bool) -> Code:
     rows += [("hypothesis", f"{h.name} (residual at most {h.tolerance:g})") for h in one.hypotheses]
     rows += [("claim", f"{name} (at most {tolerance:g})") for name, tolerance in one.tolerances.items()]
     rows += [("violation", v.name) for v in one.violations]
+    rows += [("any widths", "yes: --widths" if one.sized else "no: its instances have widths of their own")]
     rows += [("own problems", "yes: dln check examine tries it" if one.adopt else "no: it draws its own instances")]
     print_table(rows)
     return Code.fine
@@ -68,6 +69,7 @@ def run_command(
     paper: str | None,
     instances: str | None,
     seed: str | None,
+    widths: str | None,
     store: str,
     executor: str,
     workers: str | None,
@@ -80,14 +82,17 @@ def run_command(
 
     number = SEED.default if seed is None else read_value(SEED, seed, "--seed")
     amount = 50 if instances is None else read_kind(count(at_least=1), instances, "--instances")
+    sizes = None if widths is None else read_kind(WIDTHS.kind, widths, "--widths")
     kind, helpers = executor_of(executor, workers, address)
     numerics()
     selected = chosen(names, everything, paper)
+    if sizes is not None:
+        selected = _sized(selected, names)
     place = folder(store, "--store")
     from deeplinear.experiments import CheckTask, Record, Store, Tick, run_checks
     from deeplinear.report import sweep_bar
 
-    tasks = [CheckTask(one.id, amount, number) for one in selected]
+    tasks = [CheckTask(one.id, amount, number, sizes) for one in selected]
     done: list[dict[str, Any]] = []
     errors: list[tuple[str, str]] = []
     interrupts_raise()
@@ -144,6 +149,18 @@ def run_command(
     return code
 
 
+def _sized(selected: list[Any], names: Sequence[str]) -> list[Any]:
+    """Those whose networks may have any widths; a check that was named must be one of them."""
+    fixed = [one.id for one in selected if one.sized is None]
+    if names and fixed:
+        raise UsageError(
+            f"--widths: {', '.join(fixed)} must be run without it, as its instances have widths of their own."
+        )
+    if fixed:
+        say(f"dln: {len(fixed)} of {len(selected)} checks have instances of their own widths and are left out.")
+    return [one for one in selected if one.sized is not None]
+
+
 def examine_command(flags: dict[str, Any], config: str | None, as_json: bool) -> Code:
     """Which theorems apply to a given problem and start, and what they say of it."""
     settings = resolve(SIMULATE, flags, config)
@@ -195,6 +212,7 @@ def _described(one: Any) -> dict[str, Any]:
         "claim": [{"name": name, "tolerance": tolerance} for name, tolerance in one.tolerances.items()],
         "violations": [v.name for v in one.violations],
         "takes_own_problems": one.adopt is not None,
+        "takes_widths": one.sized is not None,
         "version": one.version,
     }
 

@@ -119,6 +119,30 @@ def _exact(flags: dict[str, Any], config: str | None, as_json: bool) -> None:
     raise typer.Exit(exact_command(flags, config, as_json))
 
 
+@app.command("landscape")
+def _landscape(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Layers W1, W2, … (.npz), a run (.nc), or its folder.")],
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="FILE", help="Matrix that is learned, (out, in).")
+    ] = None,
+    inputs: Annotated[str | None, typer.Option("--inputs", metavar="FILE", help="Inputs, (in, samples).")] = None,
+    outputs: Annotated[str | None, typer.Option("--outputs", metavar="FILE", help="Outputs, (out, samples).")] = None,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for pictures.")] = "results",
+    no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say where the weights of a file stand in their landscape.
+
+    Whether they are a minimum, a strict or a non-strict saddle, with a certificate; the critical point near by where
+    they are none; curvature, conserved quantities, rates. Of a run of dln simulate that recorded product (and
+    gradient_norm), also which saddles it visited. A run knows its task; with layers alone give --target, or --inputs
+    and --outputs.
+    """
+    from deeplinear.cli._landscape import landscape_command
+
+    raise typer.Exit(landscape_command(file, target, inputs, outputs, out, no_plot, as_json))
+
+
 @app.command("doctor")
 def _doctor(seed: Seed = None, as_json: Json = False) -> None:
     """Say what is installed, which devices there are, and whether a small run gives the right numbers."""
@@ -184,6 +208,12 @@ def _check_run(
         str | None, typer.Option("--instances", metavar="N", help="Random instances of each check (default 50).")
     ] = None,
     seed: Seed = None,
+    widths: Annotated[
+        str | None,
+        typer.Option(
+            "--widths", metavar="N,...", help="Widths of the networks to try, input first (default: its own)."
+        ),
+    ] = None,
     store: StoreDir = "results",
     executor: Executor = "serial",
     workers: Workers = None,
@@ -197,7 +227,9 @@ def _check_run(
     from deeplinear.cli._check import run_command
 
     raise typer.Exit(
-        run_command(names or [], everything, paper, instances, seed, store, executor, workers, address, resume, as_json)
+        run_command(
+            names or [], everything, paper, instances, seed, widths, store, executor, workers, address, resume, as_json
+        )
     )
 
 

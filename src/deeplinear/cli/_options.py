@@ -170,8 +170,10 @@ def _but(options: tuple[str, ...], *without: str) -> tuple[str, ...]:
 
 SEED = Option("seed", count(at_least=0), 0, "Run", "seed of all randomness")
 
+WIDTHS = Option("widths", listed(count(), "10,10,10"), (10, 10, 10), "Problem", "widths of all layers, input first")
+
 SIMULATE = (
-    Option("widths", listed(count(), "10,10,10"), (10, 10, 10), "Problem", "widths of all layers, input first"),
+    WIDTHS,
     Option("loss", choice(*LOSSES), "squared", "Problem", "what is minimised"),
     Option("target", _FILE, None, "Problem", "file of the target matrix, (out, in); generated if not given"),
     Option("rank", count(), None, "Problem", "rank of a generated target; by default the smallest width"),

@@ -188,4 +188,6 @@ def check_command(record: Record) -> str:
     for name, usual in {"instances": 50, "seed": 0}.items():
         if record.content.get(name, usual) != usual:
             words += [f"--{name}", str(record.content[name])]
+    if record.content.get("widths") is not None:
+        words += ["--widths", setting(record.content["widths"])]
     return shlex.join(words)
