@@ -12,26 +12,22 @@ CHECKS = {check.id: check for module in (_balance, _variants) for check in modul
 INSTANCES = 3
 
 
-def _of(name: str, *items: str):
-    return pytest.param(f"network/{name}", marks=pytest.mark.covers(*items), id=name)
-
-
 STATEMENTS = (
-    _of("proposition-34", "network:C35"),
-    _of("proposition-35", "network:C35"),
-    _of("proposition-36", "network:C36", "network:F36"),
-    _of("approximate-balance", "network:C37", "network:F36"),
-    _of("erratum-top-directions", "network:E19"),
-    _of("erratum-synchronisation", "network:E18"),
-    _of("erratum-alignment-threshold", "network:E18"),
-    _of("proposition-10", "network:C13", "network:F14"),
-    _of("soft-threshold", "network:C13", "network:F14"),
-    _of("equation-67", "network:C41", "network:F38"),
-    _of("descent-against-flow", "network:C41", "network:F38"),
-    _of("equation-68", "network:C42", "network:F39"),
-    _of("erratum-skip", "network:E9", "network:C42", "network:F40"),
-    _of("skip-laws", "network:C42", "network:F40"),
-    _of("bottleneck", "network:C42", "network:F41"),
+    pytest.param("network/proposition-34", marks=pytest.mark.covers("network:C35")),
+    pytest.param("network/proposition-35", marks=pytest.mark.covers("network:C35")),
+    pytest.param("network/proposition-36", marks=pytest.mark.covers("network:C36", "network:F36")),
+    pytest.param("network/approximate-balance", marks=pytest.mark.covers("network:C37", "network:F36")),
+    pytest.param("network/erratum-top-directions", marks=pytest.mark.covers("network:E19")),
+    pytest.param("network/erratum-synchronisation", marks=pytest.mark.covers("network:E18")),
+    pytest.param("network/erratum-alignment-threshold", marks=pytest.mark.covers("network:E18")),
+    pytest.param("network/proposition-10", marks=pytest.mark.covers("network:C13", "network:F14")),
+    pytest.param("network/soft-threshold", marks=pytest.mark.covers("network:C13", "network:F14")),
+    pytest.param("network/equation-67", marks=pytest.mark.covers("network:C41", "network:F38")),
+    pytest.param("network/descent-against-flow", marks=pytest.mark.covers("network:C41", "network:F38")),
+    pytest.param("network/equation-68", marks=pytest.mark.covers("network:C42", "network:F39")),
+    pytest.param("network/erratum-skip", marks=pytest.mark.covers("network:E9", "network:C42", "network:F40")),
+    pytest.param("network/skip-laws", marks=pytest.mark.covers("network:C42", "network:F40")),
+    pytest.param("network/bottleneck", marks=pytest.mark.covers("network:C42", "network:F41")),
 )
 """Every check of these modules, each with what it holds."""
 
@@ -45,7 +41,7 @@ def test_statement_holds_and_its_violations_are_caught(name: str, seed: int) -> 
 
 
 def test_every_check_is_run() -> None:
-    assert {entry.values[0] for entry in STATEMENTS} == set(CHECKS)
+    assert {statement.values[0] for statement in STATEMENTS} == set(CHECKS)
 
 
 def test_statements_take_widths_or_refuse_them(seed: int) -> None:

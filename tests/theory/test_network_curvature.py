@@ -9,29 +9,25 @@ from deeplinear.theory.network import _hessian, _rates
 
 CHECKS = {check.id: check for module in (_hessian, _rates) for check in module.CHECKS}
 INSTANCES = 4
-COVERED = {
-    "network/equation-22": ("C9", "F8"),
-    "network/erratum-remainder": ("E12",),
-    "network/lemma-19": ("C9",),
-    "network/proposition-12": ("C16",),
-    "network/proposition-13": ("C17", "F10"),
-    "network/erratum-origin": ("C43", "E12"),
-    "network/erratum-singular-hessian": ("E5",),
-    "network/balanced-spectrum": ("C35", "F27"),
-    "network/descent-threshold": ("C41", "F27"),
-    "network/proposition-26": ("C26",),
-    "network/proposition-27": ("C27", "F26"),
-    "network/proposition-28": ("C28", "F26"),
-    "network/erratum-proposition-27": ("E3",),
-}
+STATEMENTS = (
+    pytest.param("network/equation-22", marks=pytest.mark.covers("network:C9", "network:F8")),
+    pytest.param("network/erratum-remainder", marks=pytest.mark.covers("network:E12")),
+    pytest.param("network/lemma-19", marks=pytest.mark.covers("network:C9")),
+    pytest.param("network/proposition-12", marks=pytest.mark.covers("network:C16")),
+    pytest.param("network/proposition-13", marks=pytest.mark.covers("network:C17", "network:F10")),
+    pytest.param("network/erratum-origin", marks=pytest.mark.covers("network:C43", "network:E12")),
+    pytest.param("network/erratum-singular-hessian", marks=pytest.mark.covers("network:E5")),
+    pytest.param("network/balanced-spectrum", marks=pytest.mark.covers("network:C35", "network:F27")),
+    pytest.param("network/descent-threshold", marks=pytest.mark.covers("network:C41", "network:F27")),
+    pytest.param("network/proposition-26", marks=pytest.mark.covers("network:C26")),
+    pytest.param("network/proposition-27", marks=pytest.mark.covers("network:C27", "network:F26")),
+    pytest.param("network/proposition-28", marks=pytest.mark.covers("network:C28", "network:F26")),
+    pytest.param("network/erratum-proposition-27", marks=pytest.mark.covers("network:E3")),
+)
 """Every check of these modules, each with what it holds."""
 
 
-def _marked(name: str) -> object:
-    return pytest.param(name, marks=pytest.mark.covers(*(f"network:{item}" for item in COVERED[name])), id=name)
-
-
-@pytest.mark.parametrize("name", [_marked(name) for name in COVERED])
+@pytest.mark.parametrize("name", STATEMENTS)
 def test_statement_holds_and_its_violations_are_caught(name: str, seed: int) -> None:
     outcome = verify(CHECKS[name], instances=INSTANCES, seed=seed)
     expected = STATUS.erratum if "erratum" in name else STATUS.holds
@@ -40,7 +36,7 @@ def test_statement_holds_and_its_violations_are_caught(name: str, seed: int) -> 
 
 
 def test_every_check_is_run() -> None:
-    assert set(COVERED) == set(CHECKS)
+    assert {statement.values[0] for statement in STATEMENTS} == set(CHECKS)
 
 
 def test_a_given_problem_is_examined(seed: int) -> None:

@@ -15,7 +15,7 @@ EXPERIMENTS = (
     "completion/fig31",
     "exact/fig2",
     "exact/fig5",
-    "exact/fig10",
+    "network/plateaus",
 )
 """Experiments of the tour, in their quick size."""
 
@@ -23,7 +23,7 @@ CHECKS = (
     "completion/theorem-3.3",
     "completion/theorem-4.2",
     "exact/theorem-4.3",
-    "exact/erratum-weight-noise",
+    "network/proposition-18",
 )
 """Checks of the tour."""
 

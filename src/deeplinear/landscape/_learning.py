@@ -4,15 +4,16 @@ A mode counts as learnt from the first time on at which the singular value of th
 given fraction of the target's. Near the origin these times lie far apart, far from it they do not.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import check_finite, check_number, check_shape, is_concrete
 
 
 def learning_times(
-    times: ArrayLike, singular_values: ArrayLike, sigma: ArrayLike, *, fraction: float | Float[Array, ""] = 0.5
+    times: Any, singular_values: Any, sigma: Any, *, fraction: float | Float[Array, ""] = 0.5
 ) -> Float[Array, "*runs modes"]:
     r"""First time at which $s_j(W_{L:1}) \ge f \sigma_j$, for each mode $j$ and each of many runs.
 

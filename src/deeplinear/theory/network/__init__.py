@@ -5,12 +5,13 @@ from deeplinear.theory.network._adjacency import CHECKS as ADJACENCY
 from deeplinear.theory.network._aligned import CHECKS as ALIGNED
 from deeplinear.theory.network._arcs import CHECKS as ARCS
 from deeplinear.theory.network._balance import CHECKS as BALANCE
-from deeplinear.theory.network._classification import CHECKS as CLASSIFICATION
+from deeplinear.theory.network._classification import CHECKS as CLASSIFICATION, dense_hessian as dense_hessian
 from deeplinear.theory.network._critical import CHECKS as CRITICAL
 from deeplinear.theory.network._diagonal import CHECKS as DIAGONAL
 from deeplinear.theory.network._fibres import CHECKS as FIBRES
 from deeplinear.theory.network._hessian import CHECKS as HESSIAN
 from deeplinear.theory.network._laws import CHECKS as LAWS
+from deeplinear.theory.network._networks import Network as Network, draw_sigma as draw_sigma
 from deeplinear.theory.network._rates import CHECKS as RATES
 from deeplinear.theory.network._small import CHECKS as SMALL
 from deeplinear.theory.network._trajectories import CHECKS as TRAJECTORIES

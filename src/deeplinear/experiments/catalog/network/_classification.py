@@ -9,8 +9,7 @@ from deeplinear.core import check_count, check_number
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.landscape import KIND, NegativeDirection, Tightened, canonical_form, classify, random_critical_point
 from deeplinear.plots import COLOURS, PANEL
-from deeplinear.theory.network._classification import dense_hessian
-from deeplinear.theory.network._networks import Network, draw_sigma
+from deeplinear.theory.network import Network, dense_hessian, draw_sigma
 
 if TYPE_CHECKING:
     import xarray
