@@ -16,7 +16,6 @@ from deeplinear.landscape import (
     NegativeDirection,
     Slope,
     Tightened,
-    _hessian,
     canonical_form,
     classify,
     critical_point,
@@ -31,6 +30,7 @@ from deeplinear.landscape import (
     zero_direction,
 )
 from deeplinear.landscape._classify import reduced_by
+from deeplinear.landscape._nearest import _hessian
 from deeplinear.models import Completion, DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
 
 POINTS = 152

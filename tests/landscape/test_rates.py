@@ -208,5 +208,5 @@ def test_refusals() -> None:
         descent_threshold(Problem(DeepLinear((2, 2)), Regression(jnp.diag(jnp.array([1.0, 2.0])), jnp.eye(2))))
     with pytest.raises(ValueError, match="inp must be at least 2"):
         balanced_spectrum([2.0, 1.0], 1, 2)
-    with pytest.raises(ValueError, match="sigma must hold singular values"):
+    with pytest.raises(ValueError, match="sigma must hold non-negative numbers"):
         balanced_spectrum([-1.0], 1, 2)

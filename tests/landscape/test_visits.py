@@ -114,8 +114,9 @@ def test_modes_are_lost_and_learnt_together_and_passed_by() -> None:
     assert found.visits[0].learnt == (1,) and found.visits[0].forgotten == (2,) and not found.greedy
     text = str(found)
     assert "2 lost" in text and "(σ = 2)" in text and text.splitlines()[0].startswith("saddle")
+    middle = [np.eye(2)] * 3
     together = itinerary(
-        problem, made(np.array([stops[2]] * 3 + [np.eye(2)] + [stops[3]] * 3), np.array([0.1] * 3 + [1.0] + [0.1] * 3))
+        problem, made(np.array([stops[2]] * 3 + middle + [stops[3]] * 3), np.array([0.1] * 3 + [1.0] * 3 + [0.1] * 3))
     )
     assert together.visits[0].learnt == (1, 2) and "learnt together" in " ".join(together.notes)
     assert together.to_json()["visits"][0]["signature"] == () and together.to_json()["greedy"] is False
@@ -150,12 +151,21 @@ def test_where_the_theory_stops() -> None:
     run = simulate(problem, start, GradientFlow(1e-8), times=np.linspace(0, 60, 601), probes=PROBES)
     found = itinerary(problem, run)
     assert found.visits[0].signature is None and found.visits[0].rank == 0 and found.visits[-1].rank >= 1
-    assert any("Completion" in note for note in found.notes) and any("rank" in note for note in found.notes)
+    assert any("Completion" in note for note in found.notes) and any("counts as learnt" in note for note in found.notes)
     tied = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.eye(2)))
     both = itinerary(
         tied, made(np.array([np.zeros((2, 2))] * 3 + [np.eye(2)] * 3), np.array([0.1, 0.1, 1, 1, 0.1, 0.0]))
     )
     assert any("coincide" in note for note in both.notes) and both.visits[-1].rank == 2
+
+
+def test_few_records_are_not_taken_for_more() -> None:
+    """Nothing is said of what was not recorded, and a visit does not reach into the next one."""
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.diag([2.0, 1.0])))
+    found = itinerary(problem, made(np.array([np.zeros((2, 2)), np.diag([2.0, 1.0])]), np.array([0.1, 0.0])))
+    assert [(visit.name, visit.start, visit.end) for visit in found.visits] == [("∅", 0.0, 0.5), ("{1,2}", 0.5, 1.0)]
+    notes = " ".join(found.notes)
+    assert "Too few records" in notes and "learnt together" not in notes and "hardly resolve" in notes
 
 
 def test_refusals() -> None:
@@ -171,6 +181,9 @@ def test_refusals() -> None:
         itinerary(problem, made(np.zeros((4, 3, 3)), np.ones(4)))
     with pytest.raises(ValueError, match="product must be finite, but is not at t = 2"):
         itinerary(problem, made(np.array([np.eye(2)] * 2 + [np.full((2, 2), np.nan)]), np.ones(3)))
+    other = observe(Problem(DeepLinear((1, 1)), SquaredDistance([[1.0]])), [0, 1], [(np.eye(1),)] * 2, probes=weights)
+    with pytest.raises(ValueError, match="must hold the 8 weights of the problem's network, but holds 1"):
+        itinerary(problem, other)
     assert set_name((1, 3)) == "{1,3}" and set_name(()) == "∅"
 
 

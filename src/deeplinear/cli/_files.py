@@ -12,6 +12,11 @@ from deeplinear.cli._shell import UsageError, one_line
 ENDINGS = (".npy", ".npz", ".csv", ".txt")
 
 
+def flag(where: str) -> str:
+    """How a setting is called on the command line; arguments have no dashes."""
+    return where if where.isupper() else f"--{where}"
+
+
 def read_array(path: str, where: str) -> np.ndarray:
     """The array of a file, as floating-point numbers; `where` names the setting in messages.
 
@@ -19,7 +24,7 @@ def read_array(path: str, where: str) -> np.ndarray:
     """
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
-        raise UsageError(f"--{where}: file must end in {', '.join(ENDINGS)}, but is {path}.")
+        raise UsageError(f"{flag(where)}: file must end in {', '.join(ENDINGS)}, but is {path}.")
     if ending in (".npy", ".npz"):
         content = _opened(path, where, lambda: np.load(path, allow_pickle=False))
         if isinstance(content, np.ndarray):
@@ -27,7 +32,9 @@ def read_array(path: str, where: str) -> np.ndarray:
         with content:
             names = list(content.files)
             if len(names) != 1 and where not in names:
-                raise UsageError(f"--{where}: {path} must hold one array, or one called '{where}', but holds {names}.")
+                raise UsageError(
+                    f"{flag(where)}: {path} must hold one array, or one called '{where}', but holds {names}."
+                )
             name = where if where in names else names[0]
             return _numbers(_opened(path, where, lambda: content[name]), path, where)
     comma = "," if ending == ".csv" else None
@@ -38,12 +45,12 @@ def read_layers(path: str, where: str) -> tuple[np.ndarray, ...]:
     """Layers of an .npz, in the order of the numbers in their names, first-acting first."""
     content = _opened(path, where, lambda: np.load(path, allow_pickle=False))
     if isinstance(content, np.ndarray):
-        raise UsageError(f"--{where}: {path} must be an .npz of layers W1, W2, …, but holds one array.")
+        raise UsageError(f"{flag(where)}: {path} must be an .npz of layers W1, W2, …, but holds one array.")
     with content:
         names = list(content.files)
         digits = {name: "".join(c for c in name if c.isdigit()) for name in names}
         if not names or not all(digits.values()) or len(set(map(int, digits.values()))) < len(names):
-            raise UsageError(f"--{where}: {path} must hold layers called W1, W2, …, but holds {names}.")
+            raise UsageError(f"{flag(where)}: {path} must hold layers called W1, W2, …, but holds {names}.")
         ordered = sorted(names, key=lambda name: int(digits[name]))
         return tuple(_numbers(_opened(path, where, lambda n=name: content[n]), path, where) for name in ordered)
 
@@ -59,13 +66,13 @@ def _opened(path: str, where: str, read: Callable[[], Any]) -> Any:
     try:
         return read()
     except OSError as error:
-        raise UsageError(f"--{where}: {path} must be a readable file, but: {error.strerror or error}.") from None
+        raise UsageError(f"{flag(where)}: {path} must be a readable file, but: {error.strerror or error}.") from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        text = one_line(error).rstrip(".")
-        raise UsageError(f"--{where}: {path} must be a well-formed file of numbers, but: {text}.") from None
+        text = "it holds Python objects" if "pickle" in str(error) else one_line(error).rstrip(".")
+        raise UsageError(f"{flag(where)}: {path} must be a well-formed file of numbers, but: {text}.") from None
 
 
 def _numbers(array: np.ndarray, path: str, where: str) -> np.ndarray:
     if array.dtype.kind not in "biuf":
-        raise UsageError(f"--{where}: {path} must hold real numbers, but holds values of type {array.dtype}.")
+        raise UsageError(f"{flag(where)}: {path} must hold real numbers, but holds values of type {array.dtype}.")
     return array.astype(float)

@@ -71,9 +71,12 @@ def print_json(payload: dict[str, Any]) -> None:
 SHORT = 30
 """Columns of tables with a header whose cells are no longer than this are kept on one line."""
 
+LEAST = 20
+"""Longer cells are folded to no less than this."""
+
 
 def print_table(rows: list[tuple[str, ...]], *, title: str = "", header: tuple[str, ...] = ()) -> None:
-    """A result for people, on the output stream."""
+    """A result for people, on the output stream. Long cells are folded; short ones, numbers above all, are not cut."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -81,17 +84,21 @@ def print_table(rows: list[tuple[str, ...]], *, title: str = "", header: tuple[s
 
     table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD if header else None)
     table.show_header = bool(header)
+    needed = 1
     for position in range(len(header or rows[0])):
-        longest = max((len(row[position]) for row in rows), default=0)
+        cells = [row[position] for row in rows] + list(header[position : position + 1])
+        longest = max(map(len, cells), default=0)
+        least = longest if header and longest <= SHORT else min(longest, LEAST)
+        needed += least + 2 + bool(header)
         table.add_column(
-            header[position] if header else "",
-            style="bold" if position == 0 else "",
-            overflow="fold",
-            no_wrap=bool(header) and longest <= SHORT,
+            header[position] if header else "", style="bold" if position == 0 else "", overflow="fold", min_width=least
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console = Console()
+    if console.width < needed:
+        console = Console(width=needed)
+    console.print(table)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from deeplinear.landscape._arcs import (
     chord_polynomial as chord_polynomial,
     submanifolds as submanifolds,
 )
+from deeplinear.landscape._arguments import Signature as Signature, set_name as set_name
 from deeplinear.landscape._balance_report import (
     BalanceReport as BalanceReport,
     Interface as Interface,
@@ -71,14 +72,12 @@ from deeplinear.landscape._classify import (
     pair_ranks as pair_ranks,
 )
 from deeplinear.landscape._critical import (
-    Signature as Signature,
     critical_point as critical_point,
     critical_value as critical_value,
     critical_values as critical_values,
     fill_shapes as fill_shapes,
     normal_form as normal_form,
     random_critical_point as random_critical_point,
-    set_name as set_name,
 )
 from deeplinear.landscape._directions import (
     Direction as Direction,

@@ -26,18 +26,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import (
-    HypothesisError,
     Params,
     add_scaled,
     check_count,
     check_finite,
     check_number,
     check_shape,
-    checked_layer,
     checked_params,
     is_concrete,
 )
-from deeplinear.landscape._critical import Signature, checked_signature
+from deeplinear.landscape._arguments import Signature, checked_sigma, checked_signature
 from deeplinear.landscape._variations import line_polynomial
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -90,29 +88,6 @@ class Submanifolds:
     signature: Signature
     unstable: tuple[Arc, ...]
     stable: tuple[Arc, ...]
-
-
-def positive_sigma(where: str, sigma: Any, *, ordered: bool = False) -> Float[Array, " modes"]:
-    """Singular values, finite and positive; strictly decreasing if asked. Abstract values pass unseen."""
-    values = jnp.asarray(checked_layer(where, "sigma", sigma), dtype=float)
-    check_shape(where, "sigma", values, (None,))
-    check_finite(where, "sigma", values)
-    if values.shape[0] == 0:
-        raise ValueError(f"{where}: sigma must hold at least one singular value, but is empty.")
-    if is_concrete(values):
-        seen = np.asarray(values)
-        if seen.min() <= 0:
-            raise HypothesisError(
-                "singular values of the task are positive", float(-seen.min()), 0.0, "Leave out the modes that vanish."
-            )
-        if ordered and np.any(np.diff(seen) >= 0):
-            raise HypothesisError(
-                "singular values of the task are distinct, largest first",
-                float(np.diff(seen).max()),
-                0.0,
-                "Sort them; where two coincide, the modes of the pair cannot be told apart.",
-            )
-    return values
 
 
 def _mask(signature: Signature, modes: int) -> np.ndarray:
@@ -170,7 +145,7 @@ def arc_loss(
         Array([40.  , 29.76, 76.  ], dtype=float64)
     """
     where = "arc_loss"
-    values = positive_sigma(where, sigma)
+    values = checked_sigma(where, sigma, positive=True)
     ends = _checked_ends(where, start, end, values.shape[0])
     place = _checked_alpha(where, alpha)
     rest, gained, lost = _parts(values, *ends)
@@ -223,7 +198,7 @@ def arc_minimum(sigma: ArrayLike | Sequence[float], start: Sequence[int], end: S
         (0.32, 29.76)
     """
     where = "arc_minimum"
-    values = positive_sigma(where, sigma)
+    values = checked_sigma(where, sigma, positive=True)
     rest, gained, lost = _parts(values, *_checked_ends(where, start, end, values.shape[0]))
     total = gained + lost
     safe = jnp.where(total > 0, total, 1.0)
@@ -261,7 +236,7 @@ def arc_point(
     """
     where = "arc_point"
     model = deep_network(where, widths)
-    values = positive_sigma(where, sigma)
+    values = checked_sigma(where, sigma, positive=True)
     check_shape(where, "sigma", values, (min(model.product_shape),))
     first, last = _checked_ends(where, start, end, values.shape[0], model.widths)
     both = tuple(sorted({*first, *last}))
@@ -345,7 +320,7 @@ def submanifolds(
         ([((1, 2), 4.5), ((2, 3), 0.5), ((1, 2, 3), 5.0)], [((), 2.0)])
     """
     where = "submanifolds"
-    values = np.asarray(positive_sigma(where, sigma))
+    values = np.asarray(checked_sigma(where, sigma, positive=True))
     modes = len(values)
     if narrowest is not None:
         check_count(where, "narrowest", narrowest, at_least=1)

@@ -6,7 +6,6 @@ under products and change sign under transposition. The adjacency matrix of a ne
 shift $L$.
 """
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,11 +23,11 @@ from deeplinear.core import (
     check_finite,
     check_shape,
     checked_layer,
-    checked_params,
     inner,
     is_concrete,
     norm,
 )
+from deeplinear.landscape._arguments import checked_chain
 from deeplinear.models import DeepLinear
 
 OFF_PATTERN = 1e-12
@@ -222,16 +221,6 @@ class BlockShift(eqx.Module):
 
 
 # --- Making them ------------------------------------------------------------------------------------------------------
-
-
-def checked_chain(where: str, params: Any, name: str = "params") -> Params:
-    """Layers that fit each other, finite where they can be seen."""
-    layers = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params(where, name, params))
-    for position, (below, above) in enumerate(itertools.pairwise(layers)):
-        check_shape(where, f"{name}[{position + 1}]", above, (None, below.shape[0]))
-    for position, layer in enumerate(layers):
-        check_finite(where, f"{name}[{position}]", layer)
-    return layers
 
 
 def adjacency(params: Iterable[Any]) -> BlockShift:

@@ -25,7 +25,7 @@ from deeplinear.core import (
     inner,
     is_concrete,
 )
-from deeplinear.landscape._block_shift import checked_chain
+from deeplinear.landscape._arguments import checked_chain
 from deeplinear.models import DeepLinear, Problem, SquaredDistance, checked_problem, conserved
 
 

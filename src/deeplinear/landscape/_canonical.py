@@ -15,22 +15,17 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_shape, check_x64, checked_layer
-from deeplinear.landscape._critical import (
+from deeplinear.landscape._arguments import (
     Layers,
     Signature,
     Strengths,
-    change_basis,
     checked_sigma,
     checked_signature,
-    criterion_terms,
-    embed,
     host_layers,
-    rectangular,
     set_name,
-    skeleton,
-    spectral,
     widths_of,
 )
+from deeplinear.landscape._critical import change_basis, criterion_terms, embed, rectangular, skeleton, spectral
 from deeplinear.landscape._reduction import WEAK
 
 CONVERGED = 1e-3
@@ -237,7 +232,7 @@ def detect_signature(
     """
     where = "detect_signature"
     check_number(where, "tolerance", tolerance, above=0)
-    values = checked_sigma(where, sigma)
+    values = np.asarray(checked_sigma(where, sigma, ordered=True))
     matrix = np.asarray(checked_layer(where, "product", product), dtype=float)
     check_shape(where, "product", matrix, (None, None))
     check_finite(where, "product", matrix)
@@ -270,7 +265,7 @@ def canonical_form(
     where = "canonical_form"
     check_x64(where)
     check_number(where, "tolerance", tolerance, above=0)
-    layers, values = host_layers(where, params), checked_sigma(where, sigma)
+    layers, values = host_layers(where, params), np.asarray(checked_sigma(where, sigma, ordered=True))
     widths = widths_of(layers)
     check_shape(where, "sigma", values, (min(widths[0], widths[-1]),))
     product = multiply(layers)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from deeplinear.core import HypothesisError, Params, check_number, check_x64, inner, norm
+from deeplinear.landscape._arguments import Layers, Signature, host_layers, set_name, widths_of
 from deeplinear.landscape._canonical import (
     CONVERGED,
     CanonicalForm,
@@ -26,17 +27,7 @@ from deeplinear.landscape._canonical import (
     form_of,
     multiply,
 )
-from deeplinear.landscape._critical import (
-    Layers,
-    Signature,
-    critical_value,
-    gradient_of,
-    host_layers,
-    rectangular,
-    set_name,
-    size_of,
-    widths_of,
-)
+from deeplinear.landscape._critical import critical_value, gradient_of, rectangular, size_of
 from deeplinear.landscape._directions import (
     NEGLIGIBLE,
     Direction,

@@ -18,34 +18,29 @@ are algebra on small matrices and run on the host, in NumPy.
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from deeplinear.core import (
     HypothesisError,
     Params,
-    check_count,
     check_finite,
     check_number,
     check_shape,
     checked_layer,
-    checked_params,
     near_name,
+)
+from deeplinear.landscape._arguments import (
+    Layers,
+    Signature,
+    Strengths,
+    checked_sigma,
+    checked_signature,
 )
 from deeplinear.landscape._reduction import LARGEST_ENUMERATION
 from deeplinear.models import DeepLinear
-
-Signature = tuple[int, ...]
-"""Modes of the target that are learnt, counted from 1, in increasing order."""
-
-Strengths: TypeAlias = ArrayLike | Sequence[float]
-"""Singular values of a target, largest first."""
-
-Layers = tuple[np.ndarray, ...]
-"""Layers on the host, first-acting first."""
 
 WORST_CONDITION = 1e12
 """Bases of hidden layers beyond this condition number are refused."""
@@ -55,61 +50,6 @@ EXACT = 1e-9
 
 TRIES = 200
 """How often sparse blocks are drawn before one more of them is left zero."""
-
-
-def set_name(signature: Signature) -> str:
-    """A signature as a set of mode numbers.
-
-    Example:
-        >>> set_name((1, 3)), set_name(())
-        ('{1,3}', '∅')
-    """
-    return "{" + ",".join(map(str, signature)) + "}" if signature else "∅"
-
-
-# --- Arguments --------------------------------------------------------------------------------------------------------
-
-
-def checked_sigma(where: str, sigma: Any) -> np.ndarray:
-    """Singular values, largest first and not negative, or a refusal."""
-    values = np.asarray(checked_layer(where, "sigma", sigma), dtype=float)
-    check_shape(where, "sigma", values, (None,))
-    check_finite(where, "sigma", values)
-    if len(values) == 0 or np.any(values < 0) or np.any(np.diff(values) > 0):
-        raise ValueError(f"{where}: sigma must hold non-negative numbers, largest first, but is {values}.")
-    return values
-
-
-def checked_signature(where: str, signature: Any, modes: int, widths: Sequence[int] = ()) -> Signature:
-    """A signature as a sorted tuple, or a refusal: numbers from 1 to `modes`, no more of them than the widths carry."""
-    if isinstance(signature, str) or not isinstance(signature, Iterable):
-        raise TypeError(f"{where}: signature must be a tuple of mode numbers such as (1, 3), but is {signature!r}.")
-    numbers = tuple(signature)
-    for number in numbers:
-        check_count(where, "a mode of the signature", number, at_least=1, at_most=modes)
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"{where}: signature must not name a mode twice, but is {numbers}.")
-    if widths and len(numbers) > min(widths):
-        raise ValueError(
-            f"{where}: signature must name at most {min(widths)} modes, the smallest width of {tuple(widths)}, but is "
-            f"{numbers}."
-        )
-    return tuple(sorted(int(number) for number in numbers))
-
-
-def host_layers(where: str, params: Any) -> Layers:
-    """Layers as NumPy matrices that fit one after another, or a refusal."""
-    layers = tuple(np.asarray(layer, dtype=float) for layer in checked_params(where, "params", params))
-    for position, layer in enumerate(layers):
-        check_finite(where, f"params[{position}]", layer)
-        if position:
-            check_shape(where, f"params[{position}]", layer, (None, layers[position - 1].shape[0]))
-    return layers
-
-
-def widths_of(layers: Sequence[np.ndarray]) -> tuple[int, ...]:
-    """Widths, input first."""
-    return (layers[0].shape[1], *(layer.shape[0] for layer in layers))
 
 
 def rectangular(sigma: np.ndarray, widths: Sequence[int]) -> np.ndarray:
@@ -153,7 +93,7 @@ def critical_value(sigma: Strengths, signature: Iterable[int]) -> float:
         >>> critical_value([3.0, 2.0, 1.0], (1, 3))
         2.0
     """
-    values = checked_sigma("critical_value", sigma)
+    values = np.asarray(checked_sigma("critical_value", sigma, ordered=True))
     learnt = set(checked_signature("critical_value", signature, len(values)))
     return 0.5 * math.fsum(float(s) ** 2 for i, s in enumerate(values, start=1) if i not in learnt)
 
@@ -172,7 +112,7 @@ def critical_values(sigma: Strengths) -> dict[Signature, float]:
         >>> critical_values([3.0, 2.0])
         {(1, 2): 0.0, (1,): 2.0, (2,): 4.5, (): 6.5}
     """
-    values = checked_sigma("critical_values", sigma)
+    values = np.asarray(checked_sigma("critical_values", sigma, ordered=True))
     modes = range(1, len(values) + 1)
     if len(values) > LARGEST_ENUMERATION:
         raise ValueError(
@@ -319,7 +259,7 @@ def _normal_form(
 ) -> tuple[Layers, Layers, np.ndarray, tuple[int, ...], Signature]:
     """Layers, blocks, singular values, widths and signature, all looked at."""
     model = DeepLinear(tuple(widths))
-    values = checked_sigma(where, sigma)
+    values = np.asarray(checked_sigma(where, sigma, ordered=True))
     check_shape(where, "sigma", values, (min(model.widths[0], model.widths[-1]),))
     chosen = checked_signature(where, signature, len(values), model.widths)
     if any(values[i - 1] <= 0 for i in chosen):
@@ -428,7 +368,7 @@ def random_critical_point(
         (True, 0.5)
     """
     where = "random_critical_point"
-    values = checked_sigma(where, sigma)
+    values = np.asarray(checked_sigma(where, sigma, ordered=True))
     check_number(where, "condition", condition, at_least=1)
     if fills not in ("blocks", "sparse"):
         raise ValueError(f"{where}: fills {fills!r} is unknown. {near_name(fills, ('blocks', 'sparse'))}")

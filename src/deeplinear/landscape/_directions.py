@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 
 from deeplinear.core import HypothesisError, Params, check_count, check_number
+from deeplinear.landscape._arguments import Layers, set_name
 from deeplinear.landscape._canonical import CanonicalForm, as_params
-from deeplinear.landscape._critical import Layers, embed, set_name, size_of
+from deeplinear.landscape._critical import embed, size_of
 
 NEGLIGIBLE = 1e-8
 """Singular values of blocks and of their products below this share of what they could be count as zero."""

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from deeplinear.core import HypothesisError, Params, check_count, check_number
-from deeplinear.landscape._block_shift import checked_chain
+from deeplinear.landscape._arguments import checked_chain, host_layers, widths_of
 from deeplinear.landscape._gauge import gauge
 from deeplinear.landscape._reduction import diagonal_target
 from deeplinear.models import DeepLinear
@@ -57,10 +57,6 @@ def _product(layers: Sequence[np.ndarray]) -> np.ndarray:
     return result
 
 
-def _host(where: str, name: str, params: Any) -> tuple[np.ndarray, ...]:
-    return tuple(np.asarray(layer) for layer in checked_chain(where, params, name))
-
-
 def same_product(first: Iterable[Any], second: Iterable[Any], *, tolerance: float = 1e-8) -> SameProduct:
     r"""Whether two networks, of any depths, have the same product.
 
@@ -81,7 +77,7 @@ def same_product(first: Iterable[Any], second: Iterable[Any], *, tolerance: floa
     """
     where = "same_product"
     check_number(where, "tolerance", tolerance, at_least=0)
-    one, other = _host(where, "first", first), _host(where, "second", second)
+    one, other = host_layers(where, first, "first"), host_layers(where, second, "second")
     left, right = _product(one), _product(other)
     if left.shape != right.shape:
         raise ValueError(
@@ -122,7 +118,7 @@ def fill_residual(params: Iterable[Any], fills: Iterable[Any]) -> float:
 
 
 def _filled(where: str, params: Any, fills: Any) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    layers, extra = _host(where, "params", params), _host(where, "fills", fills)
+    layers, extra = host_layers(where, params, "params"), host_layers(where, fills, "fills")
     shapes = [[tuple(layer.shape) for layer in matrices] for matrices in (layers, extra)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"{where}: fills must have the shapes {shapes[0]} of the layers, but has {shapes[1]}.")
@@ -219,7 +215,7 @@ def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.
         ([False, True, False], 0.0)
     """
     where = "random_fill"
-    layers = _host(where, "params", params)
+    layers = host_layers(where, params, "params")
     check_number(where, "scale", scale, at_least=0)
     if empty is not None:
         check_count(where, "empty", empty, at_least=1, at_most=len(layers))
@@ -273,16 +269,12 @@ def product_jacobian(params: Iterable[Any]) -> Float[Array, "entries size"]:
         Array([[3., 2.]], dtype=float64)
     """
     layers = checked_chain("product_jacobian", params)
-    model = _network(layers)
+    model = DeepLinear(widths_of(layers))
     _, memo = model.forward(layers)
     before = (jnp.eye(model.widths[0]), *memo.prefixes[:-1])
     return jnp.concatenate(
         [jnp.kron(left, right.T) for left, right in zip(model.suffixes(layers), before, strict=True)], axis=1
     )
-
-
-def _network(layers: Sequence[Any]) -> DeepLinear:
-    return DeepLinear((layers[0].shape[1], *(layer.shape[0] for layer in layers)))
 
 
 def fibre_tangent(params: Iterable[Any]) -> Float[Array, "size dimension"]:
@@ -301,7 +293,7 @@ def fibre_tangent(params: Iterable[Any]) -> Float[Array, "size dimension"]:
         >>> fibre_tangent(([[1.0], [0.0]], [[2.0, 0.0]])).shape
         (4, 3)
     """
-    layers = _host("fibre_tangent", "params", params)
+    layers = host_layers("fibre_tangent", params, "params")
     sizes = np.array([np.linalg.norm(layer) for layer in layers])
     others = max(float(np.prod(np.delete(sizes, position))) for position in range(len(layers)))
     return jnp.asarray(_null(np.asarray(product_jacobian(layers)), others))
@@ -324,7 +316,7 @@ def orbit_dimension(params: Iterable[Any]) -> int:
         >>> orbit_dimension(ones), orbit_dimension([0 * layer for layer in ones])
         (3, 0)
     """
-    layers = _host("orbit_dimension", "params", params)
+    layers = host_layers("orbit_dimension", params, "params")
     hidden = [layer.shape[0] for layer in layers[:-1]]
     columns = []
     for position, width in enumerate(hidden):
@@ -359,7 +351,7 @@ def balanced_representative(params: Iterable[Any]) -> Params:
         (2.0, 2.0)
     """
     layers = checked_chain("balanced_representative", params)
-    model = _network(layers)
+    model = DeepLinear(widths_of(layers))
     product = model.product(layers)
     if model.depth == 1:
         return (product,)

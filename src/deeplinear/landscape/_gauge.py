@@ -27,7 +27,7 @@ from deeplinear.core import (
     is_concrete,
     random_orthogonal,
 )
-from deeplinear.landscape._block_shift import checked_chain
+from deeplinear.landscape._arguments import checked_chain
 
 LARGEST_CONDITION = 1e12
 """Condition number above which a factor counts as singular: nothing would be left of the product."""

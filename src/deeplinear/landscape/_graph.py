@@ -10,9 +10,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from deeplinear.core import check_shape
-from deeplinear.landscape._arcs import Arc, arc_between, deep_network, positive_sigma
+from deeplinear.landscape._arcs import Arc, arc_between, deep_network
+from deeplinear.landscape._arguments import Signature, checked_sigma, checked_signature, set_name
 from deeplinear.landscape._classify import KIND
-from deeplinear.landscape._critical import Signature, checked_signature, critical_value, set_name
+from deeplinear.landscape._critical import critical_value
 
 MOST_MODES = 8
 """Graphs of more modes are not made: at this number they have up to 6,305 edges."""
@@ -192,7 +193,7 @@ def critical_graph(sigma: ArrayLike | Sequence[float], widths: Sequence[int]) ->
     """
     where = "critical_graph"
     model = deep_network(where, widths)
-    values = np.asarray(positive_sigma(where, sigma, ordered=True))
+    values = np.asarray(checked_sigma(where, sigma, positive=True, ordered=True))
     modes = len(values)
     check_shape(where, "sigma", values, (min(model.product_shape),))
     if modes > MOST_MODES:

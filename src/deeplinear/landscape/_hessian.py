@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from deeplinear.core import (
     HypothesisError,
@@ -29,8 +29,8 @@ from deeplinear.core import (
     one_at_a_time,
     unflatten,
 )
-from deeplinear.landscape._variations import check_pair
-from deeplinear.models import DeepLinear, Problem, checked_problem
+from deeplinear.landscape._arguments import check_pair, check_range
+from deeplinear.models import AbstractModel, DeepLinear, Masked, Problem, checked_problem
 
 LARGEST = 3000
 """Most weights for which a dense Hessian is made unless it is asked for: 72 MB of numbers."""
@@ -76,7 +76,8 @@ def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) 
 
     With $J$ the derivative of the product, $G = \nabla E$ and $i > j$, the block of layers $i$ and $j$ is that of
     $J^\top\nabla^2\!E\,J$ plus $(W_{L:i+1}^\top G\,W_{j-1:1}^\top)_{ae}\,(W_{i-1:j+1})_{bc}$ for the entries $(a, b)$
-    of layer $i$ and $(c, e)$ of layer $j$. Compiled once for each shape; may be mapped.
+    of layer $i$ and $(c, e)$ of layer $j$. Rows and columns of weights that a `Masked` model fixes vanish. Compiled
+    once for each shape; may be mapped.
 
     Args:
         problem: Model and loss.
@@ -145,13 +146,23 @@ def _blocks(problem: Problem, network: DeepLinear, params: Params) -> Float[Arra
     return hessian + problem.l2 * jnp.eye(hessian.shape[0], dtype=dtype)
 
 
+def learnt_entries(model: AbstractModel) -> np.ndarray:
+    """Which weights are learnt, in the coordinates of `flatten`: all but those that a `Masked` model fixes."""
+    if not isinstance(model, Masked):
+        return np.ones(sum(rows * columns for rows, columns in model.shapes), dtype=bool)
+    own = np.concatenate([np.asarray(mask).ravel() for mask in model.masks])
+    return own & learnt_entries(model.model)
+
+
 @one_at_a_time
 @eqx.filter_jit
-def _eigenpairs(problem: Problem, params: Params) -> tuple[Array, Array, Array]:
-    """All eigenpairs of the Hessian and the norms of their residuals."""
-    matrix = _dense(problem, params)
+def _eigenpairs(problem: Problem, params: Params, learnt: Int[Array, " learnt"]) -> tuple[Array, Array, Array]:
+    """All eigenpairs of the Hessian on the weights that are learnt, and the norms of their residuals."""
+    whole = _dense(problem, params)
+    matrix = whole[learnt[:, None], learnt[None, :]]
     values, vectors = jnp.linalg.eigh(matrix)
-    return values, vectors, jnp.linalg.norm(matrix @ vectors - vectors * values, axis=0)
+    residuals = jnp.linalg.norm(matrix @ vectors - vectors * values, axis=0)
+    return values, jnp.zeros((len(whole), len(learnt)), whole.dtype).at[learnt].set(vectors), residuals
 
 
 @eqx.filter_jit
@@ -168,8 +179,9 @@ class HessianSpectrum:
         vectors: Eigenvectors of length one, in columns, in the coordinates of `flatten`.
         residuals: Norm of $Hv - \\lambda v$ for each pair.
         method: `dense` for the whole matrix, `lanczos` where only products with it were taken.
-        size: Number of weights.
+        size: Number of weights that are learnt.
         shapes: Shapes of the layers.
+        which: Which end of the spectrum was asked for.
     """
 
     values: np.ndarray
@@ -178,6 +190,7 @@ class HessianSpectrum:
     method: str
     size: int
     shapes: tuple[tuple[int, int], ...]
+    which: Which = "smallest"
 
     @property
     def complete(self) -> bool:
@@ -191,12 +204,18 @@ class HessianSpectrum:
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""
         how = {"dense": "of the whole matrix", "lanczos": "by products with the Hessian"}[self.method]
-        return [
-            ("Hessian", f"{self.size} weights; {len(self.values)} eigenvalues {how}"),
-            ("smallest", f"{self.values[0]:.9g}"),
-            ("largest", f"{self.values[-1]:.9g}"),
-            ("residuals", f"at most {self.residuals.max():.1e}"),
-        ]
+        count = len(self.values)
+        rows = [("Hessian", f"{self.size} weights; {count} {'eigenvalue' if count == 1 else 'eigenvalues'} {how}")]
+        if self.complete:
+            rows += [("smallest", f"{self.values[0]:.9g}"), ("largest", f"{self.values[-1]:.9g}")]
+        else:
+            low = _lowest(count, self.which)
+            for end, values in (("lowest", self.values[:low]), ("highest", self.values[low:])):
+                if len(values):
+                    many = f"{end} {len(values)}" if len(values) > 1 else end
+                    reach = f"from {values[0]:.9g} to {values[-1]:.9g}" if len(values) > 1 else f"{values[0]:.9g}"
+                    rows.append((many, reach))
+        return [*rows, ("residuals", f"at most {self.residuals.max():.1e}")]
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the eigenvectors as plain values."""
@@ -227,7 +246,8 @@ def hessian_spectrum(
 
     Up to `largest` weights the dense matrix is decomposed. Above, Lanczos' method takes products with the Hessian,
     each the cost of a few gradients, and finds extreme eigenvalues only. An eigenvalue that occurs many times, as 0
-    does at a minimum, may be found fewer times by it. Computed on the host.
+    does at a minimum, may be found fewer times by it. Of a `Masked` model only the weights that are learnt count:
+    eigenvectors keep their full length, with zeros where a weight is fixed. Computed on the host.
 
     Args:
         problem: Model and loss.
@@ -243,7 +263,7 @@ def hessian_spectrum(
         Eigenvalues in ascending order, with residuals.
 
     Raises:
-        RuntimeError: Lanczos' method did not converge; the message says how far it came.
+        RuntimeError: Lanczos' method did not converge, the message says how far it came; or it broke down.
 
     Example:
         >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(3 * jnp.ones((1, 1))))
@@ -251,8 +271,11 @@ def hessian_spectrum(
         [-3.0, 3.0]
     """
     where = "hessian_spectrum"
-    check_x64(where)
-    size = _checked(where, problem, params)
+    weights = _checked(where, problem, params)
+    learnt = np.flatnonzero(learnt_entries(problem.model))
+    size = len(learnt)
+    if size == 0:
+        raise ValueError(f"{where}: problem.model must learn at least one weight, but fixes all of them.")
     for name, value, options in (
         ("which", which, ("smallest", "largest", "both")),
         ("method", method, ("auto", "dense", "lanczos")),
@@ -263,44 +286,66 @@ def hessian_spectrum(
     if count is not None:
         check_count(where, "count", count, at_least=1, at_most=size)
     if method == "dense":
-        _check_size(where, size, largest)
-    if method == "dense" or (method == "auto" and size <= largest):
-        values, vectors, residuals = (np.asarray(part) for part in _eigenpairs(problem, params))
-        kept = _kept(size, count, which)
-        found = HessianSpectrum(values[kept], vectors[:, kept], residuals[kept], "dense", size, problem.model.shapes)
+        _check_size(where, weights, largest)
+    if method == "dense" or (method == "auto" and weights <= largest):
+        values, vectors, residuals = map(np.asarray, _eigenpairs(problem, params, jnp.asarray(learnt)))
+        kept, shapes = _kept(size, count, which), problem.model.shapes
+        found = HessianSpectrum(values[kept], vectors[:, kept], residuals[kept], "dense", size, shapes, which)
     else:
         check_number(where, "tolerance", tolerance, above=0)
         check_count(where, "max_iterations", max_iterations, at_least=1)
         if count is None or count >= size:
             raise ValueError(
                 f"{where}: Lanczos' method gives fewer than all of the {size} eigenvalues; give count, or raise "
-                f"largest (now {largest}) to agree to a dense matrix of {8e-6 * size**2:.0f} MB."
+                f"largest (now {largest}) to agree to a dense matrix of {8e-6 * weights**2:.0f} MB."
             )
-        found = _lanczos(problem, params, count, which, tolerance, max_iterations)
-    check_finite(where, "the spectrum", found.values)
+        found = _lanczos(problem, params, learnt, count, which, tolerance, max_iterations)
+    check_range(where, found.values)
     return found
 
 
 def _kept(size: int, count: int | None, which: str) -> np.ndarray:
     """Positions of the eigenvalues that were asked for, in ascending order."""
     count = size if count is None else count
-    low = {"smallest": count, "largest": 0, "both": count // 2}[which]
+    low = _lowest(count, which)
     return np.concatenate([np.arange(low), np.arange(size - (count - low), size)])
 
 
-def _lanczos(
-    problem: Problem, params: Params, count: int, which: str, tolerance: float, max_iterations: int
-) -> HessianSpectrum:
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+def _lowest(count: int, which: str) -> int:
+    """How many of the eigenvalues that were asked for are those of the lower end."""
+    return {"smallest": count, "largest": 0, "both": count // 2}[which]
 
-    size = int(sum(rows * columns for rows, columns in problem.model.shapes))
+
+def _lanczos(
+    problem: Problem,
+    params: Params,
+    learnt: np.ndarray,
+    count: int,
+    which: Which,
+    tolerance: float,
+    max_iterations: int,
+) -> HessianSpectrum:
+    from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
+
+    size, shapes = len(learnt), problem.model.shapes
+    weights = sum(rows * columns for rows, columns in shapes)
+
+    def whole(vectors: np.ndarray) -> np.ndarray:
+        placed = np.zeros((weights, *vectors.shape[1:]))
+        placed[learnt] = vectors
+        return placed
 
     def multiply(vector: np.ndarray) -> np.ndarray:
-        return np.asarray(_product(problem, params, jnp.asarray(vector.ravel())))
+        return np.asarray(_product(problem, params, jnp.asarray(whole(vector.ravel()))))[learnt]
 
     operator = LinearOperator((size, size), matvec=multiply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
     code = {"smallest": "SA", "largest": "LA", "both": "BE"}[which]
     start = np.random.default_rng(0).standard_normal(size)
+    seen = multiply(start)
+    check_range("hessian_spectrum", seen)
+    if not seen.any():  # the Hessian is zero, as at the origin of three layers or more
+        flat = whole(np.eye(size, count))
+        return HessianSpectrum(np.zeros(count), flat, np.zeros(count), "lanczos", size, shapes, which)
     try:
         values, vectors = eigsh(
             operator,
@@ -317,6 +362,11 @@ def _lanczos(
             "minimum, where 0 occurs many times; a tolerance below rounding. Ask for fewer or for the other end, allow "
             "more iterations, or raise largest for the dense method."
         ) from None
+    except ArpackError as error:
+        raise RuntimeError(
+            f"hessian_spectrum: Lanczos' method broke down ({error}). Ask for fewer eigenvalues or for the other end, "
+            "or raise largest for the dense method."
+        ) from None
     order = np.argsort(values)
     values, vectors = values[order], vectors[:, order]
     residuals = np.array([np.linalg.norm(multiply(v) - s * v) for s, v in zip(values, vectors.T, strict=True)])
@@ -327,7 +377,7 @@ def _lanczos(
             f"largest eigenvalue found, {scale:.3e}. If this end of the spectrum is far smaller than the other, take "
             "which='both', or allow a larger tolerance."
         )
-    return HessianSpectrum(values, vectors, residuals, "lanczos", size, problem.model.shapes)
+    return HessianSpectrum(values, whole(vectors), residuals, "lanczos", size, shapes, which)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -361,11 +411,19 @@ class Inertia:
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""
+        if self.nullity == 0:
+            apart = "and no eigenvalue within it"
+        elif not np.isfinite(self.above):
+            apart = "and no eigenvalue beyond it"
+        elif self.below == 0:
+            apart = f"the next eigenvalue is {self.above:.1e} in size"
+        else:
+            apart = f"with a gap of {self.gap:.1e} around it"
         return [
-            ("negative", f"{self.index}, smallest {self.smallest:.9g}"),
-            ("zero", f"{self.nullity}, at most {self.below:.1e} in size"),
-            ("positive", f"{self.positive}, largest {self.largest:.9g}"),
-            ("threshold", f"{self.threshold:.1e}, with a gap of {self.gap:.1e} around it"),
+            ("negative", f"{self.index}, smallest {self.smallest:.9g}" if self.index else "0"),
+            ("zero", f"{self.nullity}, at most {self.below:.1e} in size" if self.nullity else "0"),
+            ("positive", f"{self.positive}, largest {self.largest:.9g}" if self.positive else "0"),
+            ("threshold", f"{self.threshold:.1e}, {apart}"),
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -383,7 +441,7 @@ def inertia(
     r"""Numbers of negative, vanishing and positive eigenvalues of the Hessian.
 
     At a minimum of a network without bottleneck the nullity is $N - d_0 d_L$, the dimension of the set of minima.
-    Computed on the host from all eigenvalues.
+    Weights that a `Masked` model fixes are no directions and do not count. Computed on the host from all eigenvalues.
 
     Args:
         problem: Model and loss.
@@ -467,7 +525,8 @@ def layer_curvature(
     r"""Extreme eigenvalues of the Hessian of every layer alone, and the layers of the steepest way down.
 
     The loss is quadratic and convex in a single layer, so no layer alone sees a negative eigenvalue: a saddle is left
-    by moving several at once. Computed on the host.
+    by moving several at once. Weights that a `Masked` model fixes do not count; a layer without others has curvature 0.
+    Computed on the host.
 
     Args:
         problem: Model and loss.
@@ -488,8 +547,12 @@ def layer_curvature(
     found = _spectrum(where, problem, params, largest)
     check_number(where, "tolerance", tolerance, at_least=0)
     matrix = np.asarray(_dense(problem, params))
+    learnt = learnt_entries(problem.model)
     cuts = np.concatenate([[0], np.cumsum([rows * columns for rows, columns in problem.model.shapes])])
-    extremes = [np.linalg.eigvalsh(matrix[a:b, a:b])[[0, -1]] for a, b in itertools.pairwise(cuts)]
+    places = [a + np.flatnonzero(learnt[a:b]) for a, b in itertools.pairwise(cuts)]
+    extremes = [
+        np.linalg.eigvalsh(matrix[np.ix_(place, place)])[[0, -1]] if len(place) else np.zeros(2) for place in places
+    ]
     lowest = found.values[0]
     shares = None
     if lowest < -tolerance * np.abs(found.values).max():
@@ -567,7 +630,7 @@ def tangent_spaces(
 
     Near a critical point the flow is $\dot V = -HV$. Its unstable directions are those that leave a saddle; the centre
     holds the directions along the set of critical points and, at a non-strict saddle, the ways down of higher order.
-    Computed on the host.
+    Of a `Masked` model only the weights that are learnt span them. Computed on the host.
 
     Args:
         problem: Model and loss.
@@ -625,6 +688,7 @@ def _spectrum(where: str, problem: Problem, params: Params, largest: int) -> Hes
 
 def _checked(where: str, problem: Any, params: Params) -> int:
     """Number of weights, after a look at the arguments."""
+    check_x64(where)
     checked_problem(where, "problem", problem)
     problem.check(params, where)
     for position, layer in enumerate(params):

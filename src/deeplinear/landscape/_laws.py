@@ -23,7 +23,7 @@ from deeplinear.core import (
     inner,
     spectrum,
 )
-from deeplinear.landscape._block_shift import checked_chain
+from deeplinear.landscape._arguments import checked_chain
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
 INDEPENDENT = 1e-9

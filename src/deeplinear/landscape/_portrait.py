@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, check_x64, checked_params, norm, spectrum
+from deeplinear.core import HypothesisError, check_x64, norm, spectrum
+from deeplinear.landscape._arguments import checked_chain, widths_of
 from deeplinear.landscape._balance_report import BalanceReport, balance_report
 from deeplinear.landscape._classify import KIND, Classification, classify
 from deeplinear.landscape._hessian import (
-    LARGEST,
     HessianSpectrum,
     Inertia,
     LayerCurvature,
@@ -24,13 +23,16 @@ from deeplinear.landscape._nearest import LARGEST_DENSE, Nearest, nearest_critic
 from deeplinear.landscape._rates import RateReport, descent_threshold, rate_report
 from deeplinear.landscape._reduction import reduction_of
 from deeplinear.landscape._structure import Structure, structure
-from deeplinear.models import DeepLinear, Problem
+from deeplinear.models import DeepLinear, Problem, SquaredDistance
 
 EXTREMES = 6
 """Eigenvalues taken at each end of the spectrum of a Hessian that is too large to be decomposed."""
 
-FEW_LAWS = 3000
+FEW_LAWS = 300
 """Most conserved quantities whose independence is measured."""
+
+DENSE = 1000
+"""Most weights for which the dense Hessian is decomposed, unless more are allowed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Portrait:
         structure: Which structures the layers have.
         balance: How nearly balanced they are.
         laws: Number of conserved quantities, listed and independent; `None` where there are too many to measure.
-        rates: Rates of convergence.
+        rates: Rates of convergence of the square loss of the whole product; `None` for other tasks.
         loss: Loss, and
         gradient_norm: the norm of its gradient; `None` without a task, as is all that follows.
         sigma: Singular values of the task.
@@ -64,7 +66,7 @@ class Portrait:
     structure: Structure
     balance: BalanceReport
     laws: LawCounts | None
-    rates: RateReport
+    rates: RateReport | None
     loss: float | None = None
     gradient_norm: float | None = None
     sigma: np.ndarray | None = None
@@ -79,19 +81,15 @@ class Portrait:
 
     def sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """Headings with pairs of label and text."""
-        laws = (
-            "too many to tell"
-            if self.laws is None
-            else f"{self.laws.listed}, {self.laws.independent} of them independent"
-        )
         network = [
             ("widths", "-".join(map(str, self.widths))),
             ("weights", f"{sum(a * b for a, b in zip(self.widths, self.widths[1:], strict=False)):,d}"),
             ("product", "singular values " + _few(self.singular_values)),
             ("structure", str(self.structure)),
             ("imbalance", f"δ = {self.balance.delta:.4g}"),
-            ("conserved", laws),
         ]
+        if self.laws is not None:
+            network.append(("conserved", f"{self.laws.listed}, {self.laws.independent} of them independent"))
         sections = [("Network", network)]
         if self.loss is not None:
             task = [("loss", f"{self.loss:.8g}"), ("gradient", f"{self.gradient_norm:.3e}")]
@@ -99,7 +97,7 @@ class Portrait:
             task += [] if self.threshold is None else [("largest step", f"{self.threshold:.6g} at the balanced minima")]
             sections.append(("Task", task))
         if self.place is not None:
-            sections.append(("Place", self.place.rows()))
+            sections.append(("Place", [row for row in self.place.rows() if row[0] not in ("loss", "gradient")]))
         if self.nearest is not None:
             sections.append(("Critical point near by", self.nearest.rows()))
         if self.nearest_place is not None:
@@ -109,7 +107,8 @@ class Portrait:
         curvature += [] if self.curvature is None else self.curvature.rows()[1:]
         if curvature:
             sections.append(("Curvature", curvature))
-        sections.append(("Rates of convergence", self.rates.rows()[1:]))
+        if self.rates is not None:
+            sections.append(("Rates of convergence", self.rates.rows()[1:]))
         if self.notes:
             sections.append(("Notes", [("", note) for note in self.notes]))
         return sections
@@ -145,7 +144,7 @@ class Portrait:
         return "\n".join(lines)
 
 
-def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: int = LARGEST) -> Portrait:
+def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: int = DENSE) -> Portrait:
     """Everything the landscape has to say of given weights.
 
     What does not depend on a task is always told: structure, balance, conserved quantities, rates. With a problem come
@@ -168,22 +167,34 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
     """
     where = "portrait"
     check_x64(where)
-    layers = checked_params(where, "params", params)
-    network = DeepLinear((layers[0].shape[1], *(layer.shape[0] for layer in layers)))
-    weights: Params = tuple(jnp.asarray(layer, dtype=float) for layer in layers)
-    network.check(weights, where)
+    weights = checked_chain(where, params)
+    network = DeepLinear(widths_of(weights))
+    product = network.product(weights)
+    if not np.all(np.isfinite(np.asarray(product))):
+        raise ValueError(f"{where}: params must have a finite product, but are so large that it is not a number.")
     notes: list[str] = []
     listed = sum(width * (width + 1) // 2 for width in network.widths[1:-1])
-    laws = law_counts(weights) if listed <= FEW_LAWS and network.size <= FEW_LAWS else None
+    square = problem is None or (
+        isinstance(problem.model, DeepLinear) and isinstance(problem.loss, SquaredDistance) and float(problem.l2) == 0
+    )
+    chain = problem is None or isinstance(problem.model, DeepLinear)
+    if problem is None:
+        notes.append("No task was given: loss, kind of point and curvature cannot be told.")
+    if not square:
+        notes.append("Rates of convergence are known for the square loss of the whole product on white inputs only.")
+    if not chain:
+        notes.append("Some weights are fixed: the conserved quantities are not those of a chain.")
+    elif listed > FEW_LAWS:
+        notes.append(f"Whether the {listed} conserved quantities are independent was not measured: they are too many.")
     plain = Portrait(
         widths=network.widths,
-        singular_values=np.asarray(spectrum(network.product(weights))),
+        singular_values=np.asarray(spectrum(product)),
         layer_singular_values=tuple(np.linalg.svd(np.asarray(layer), compute_uv=False) for layer in weights),
         structure=structure(weights),
         balance=balance_report(weights),
-        laws=laws,
-        rates=rate_report(weights),
-        notes=("No task was given: loss, kind of point and curvature cannot be told.",) if problem is None else (),
+        laws=law_counts(weights) if chain and listed <= FEW_LAWS else None,
+        rates=rate_report(weights) if square else None,
+        notes=tuple(notes),
     )
     if problem is None:
         return plain

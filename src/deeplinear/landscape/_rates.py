@@ -27,8 +27,8 @@ from deeplinear.core import (
     is_concrete,
     spectrum,
 )
+from deeplinear.landscape._arguments import checked_sigma, network_of
 from deeplinear.landscape._reduction import reduction_of
-from deeplinear.landscape._variations import check_layers
 from deeplinear.models import DeepLinear, Problem, conserved
 
 SEMIDEFINITE = 1e-10
@@ -61,7 +61,7 @@ def sharp_rate(params: Params) -> Float[Array, ""]:
         >>> float(sharp_rate((2 * jnp.eye(2), 3 * jnp.eye(2))))
         13.0
     """
-    network = _network("sharp_rate", params)
+    network = network_of("sharp_rate", params)
     return jnp.linalg.eigvalsh(network.ntk(params))[0]
 
 
@@ -82,7 +82,7 @@ def product_rate(params: Params) -> Float[Array, ""]:
         >>> float(product_rate((2 * jnp.eye(2), 3 * jnp.eye(2))))
         13.0
     """
-    _network("product_rate", params)
+    network_of("product_rate", params)
     zero = jnp.zeros((), params[0].dtype)
     squares = [spectrum(layer)[-1] ** 2 for layer in params]
     inner = [s if w.shape[0] >= w.shape[1] else zero for s, w in zip(squares, params, strict=True)]
@@ -115,7 +115,7 @@ def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
         [8.0, 3.0]
     """
     where = "pyramid_factors"
-    network = _network(where, params)
+    network = network_of(where, params)
     _check_pivot(where, pivot, network)
     refusal = _pyramid_widths(network.widths, pivot)
     if refusal:
@@ -186,7 +186,7 @@ def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
         [3.0, 8.0]
     """
     where = "cumulative_factors"
-    network = _network(where, params)
+    network = network_of(where, params)
     _check_pivot(where, pivot, network)
     refusal = _cumulative_widths(network.widths)
     if refusal:
@@ -309,7 +309,7 @@ def rate_report(params: Params) -> RateReport:
         (49.0, 'pyramid', 24.0)
     """
     where = "rate_report"
-    network = _network(where, params)
+    network = network_of(where, params)
     pivots = range(1, network.depth + 1)
     return RateReport(
         widths=network.widths,
@@ -345,7 +345,7 @@ def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = 
     """
     where = "balanced_spectrum"
     check_x64(where)
-    values = _sigma(where, sigma)
+    values = checked_sigma(where, sigma)
     modes = values.shape[0]
     check_count(where, "inp", inp, at_least=modes)
     out = modes if out is None else out
@@ -382,7 +382,7 @@ def descent_threshold(task: object, depth: int | None = None) -> Float[Array, ""
     if isinstance(task, Problem):
         sigma, depth = _task_of(where, task, depth)
     else:
-        sigma = _sigma(where, task)
+        sigma = checked_sigma(where, task)
         if depth is None:
             raise TypeError(f"{where}: depth must be given with singular values.")
     check_count(where, "depth", depth, at_least=1)
@@ -450,7 +450,7 @@ def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: f
 
 
 def _pyramid(where: str, params: Params, pivot: int) -> Rate:
-    network = _network(where, params)
+    network = network_of(where, params)
     _check_pivot(where, pivot, network)
     refusal = _pyramid_widths(network.widths, pivot)
     if refusal:
@@ -471,7 +471,7 @@ def _pyramid(where: str, params: Params, pivot: int) -> Rate:
 
 
 def _cumulative(where: str, params: Params, pivot: int) -> Rate:
-    network = _network(where, params)
+    network = network_of(where, params)
     _check_pivot(where, pivot, network)
     refusal = _cumulative_widths(network.widths)
     if refusal:
@@ -510,21 +510,3 @@ def _cumulative_widths(widths: tuple[int, ...]) -> str:
 
 def _check_pivot(where: str, pivot: int, network: DeepLinear) -> None:
     check_count(where, "pivot", pivot, at_least=1, at_most=network.depth)
-
-
-def _network(where: str, params: Params) -> DeepLinear:
-    """The network that layers make, after a look at them."""
-    check_layers(where, params)
-    for position, layer in enumerate(params):
-        check_finite(where, f"params[{position}]", layer)
-    return DeepLinear((params[0].shape[1], *(layer.shape[0] for layer in params)))
-
-
-def _sigma(where: str, value: Any) -> Float[Array, " modes"]:
-    """Singular values as a vector of numbers that are not negative, or a refusal."""
-    values = jnp.asarray(checked_layer(where, "sigma", value), dtype=float)
-    check_shape(where, "sigma", values, (None,))
-    check_finite(where, "sigma", values)
-    if is_concrete(values) and (values.shape[0] == 0 or float(jnp.min(values)) < 0):
-        raise ValueError(f"{where}: sigma must hold singular values, at least one and none negative, but is {values}.")
-    return values

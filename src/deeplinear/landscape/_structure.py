@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params, check_number
+from deeplinear.landscape._arguments import network_of
 from deeplinear.models import DeepLinear, balancedness, lambda_estimate
 
 TOLERANCE = 1e-8
@@ -167,7 +168,7 @@ def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
         'aligned, decoupled, diagonal'
     """
     check_number("structure", "tolerance", tolerance, above=0)
-    _network("structure", params)
+    network_of("structure", params)
     return Structure(*(float(defect) for defect in _defects(params)), tolerance=float(tolerance))
 
 
@@ -186,16 +187,9 @@ def _defects(params: Params) -> tuple[Float[Array, ""], ...]:
     )
 
 
-def _network(where: str, params: Params) -> DeepLinear:
-    """The network that layers fit, or a refusal of layers that fit none."""
-    network = DeepLinear((params[0].shape[1], *(layer.shape[0] for layer in params)))
-    network.check(params, where)
-    return network
-
-
 def _unit(params: Params) -> tuple[DeepLinear, Params]:
     """The network of the layers, and the layers divided by their spectral norms."""
-    network = _network("structure", params)
+    network = network_of("structure", params)
     norms = [jnp.linalg.norm(layer, 2) for layer in params]
     return network, tuple(w / jnp.where(size > 0, size, 1.0) for w, size in zip(params, norms, strict=True))
 

@@ -1,7 +1,6 @@
 r"""The loss on a line through the layers: variations of the product, and the polynomial they make."""
 
 import dataclasses
-import itertools
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params, check_finite, check_number, check_x64, inner, norm
+from deeplinear.landscape._arguments import check_pair
 from deeplinear.models import (
     Completion,
     DeepLinear,
@@ -81,7 +81,13 @@ def line_polynomial(problem: Problem, params: Params, direction: Params) -> Floa
         >>> line_polynomial(problem, (zero, zero), (one, one)).tolist()  # (1 - eps^2)^2 / 2
         [0.5, 0.0, -1.0, 0.0, 0.5]
     """
-    checked_chain("line_polynomial", problem, params)
+    checked_problem("line_polynomial", "problem", problem)
+    if not isinstance(problem.model, DeepLinear):
+        raise TypeError(
+            f"line_polynomial: problem must be of a DeepLinear network, but its model is a "
+            f"{type(problem.model).__name__}."
+        )
+    problem.check(params, "line_polynomial")
     check_quadratic("line_polynomial", problem)
     product, *moves = variations(params, direction)
     slope = problem.loss.gradient(product)
@@ -214,37 +220,6 @@ def _sizes(problem: Problem, params: Params, direction: Params) -> np.ndarray:
     length, move = float(norm(params)), float(norm(direction))
     sizes[:3] += float(problem.l2) * np.array([0.5 * length**2, length * move, 0.5 * move**2])
     return sizes
-
-
-def check_pair(where: str, params: Params, direction: Params) -> None:
-    """Refuse a direction whose layers are not those of the parameters, or layers that do not follow each other."""
-    shapes, moves = (tuple(tuple(np.shape(layer)) for layer in layers) for layers in (params, direction))
-    if shapes != moves:
-        raise ValueError(f"{where}: direction must have layer shapes {shapes}, as params has, but has {moves}.")
-    check_layers(where, params)
-
-
-def check_layers(where: str, params: Params) -> None:
-    """Refuse layers that do not follow each other."""
-    if not params:
-        raise ValueError(f"{where}: params must hold at least one layer, but is empty.")
-    for position, (below, above) in enumerate(itertools.pairwise(params)):
-        if above.shape[1] != below.shape[0]:
-            raise ValueError(
-                f"{where}: params[{position + 1}] must have {below.shape[0]} columns, as many as params[{position}] "
-                f"has rows, but has shape {above.shape}."
-            )
-
-
-def checked_chain(where: str, problem: Any, params: Params) -> DeepLinear:
-    """The network of a problem that is a chain of layers, with parameters that fit, or a refusal."""
-    checked_problem(where, "problem", problem)
-    if not isinstance(problem.model, DeepLinear):
-        raise TypeError(
-            f"{where}: problem must be of a DeepLinear network, but its model is a {type(problem.model).__name__}."
-        )
-    problem.check(params, where)
-    return problem.model
 
 
 def check_quadratic(where: str, problem: Problem) -> None:

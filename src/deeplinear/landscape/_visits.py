@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import HypothesisError, Params, Trajectory, check_number, check_x64, spectrum, unflatten
-from deeplinear.landscape._critical import Signature, set_name
+from deeplinear.landscape._arguments import Signature, set_name
 from deeplinear.landscape._reduction import WEAK, Reduction, reduction_of
 from deeplinear.models import Problem, checked_problem
 
@@ -31,6 +31,9 @@ SHALLOW_VALLEY = 0.6
 
 LEARNT = 0.5
 """Share of its final strength above which a mode counts as learnt."""
+
+FEW = 3
+"""Fewer records than this say little of what happened."""
 
 FAINT = 1e-3
 """Singular values below this share of the largest are no modes, and set no scale."""
@@ -80,8 +83,8 @@ class Visit:
 
     @property
     def name(self) -> str:
-        """The signature as a set, or the rank."""
-        return f"rank {self.rank}" if self.signature is None else set_name(self.signature)
+        """The signature as a set, or the number of modes."""
+        return f"{self.rank} learnt" if self.signature is None else set_name(self.signature)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -165,8 +168,8 @@ def itinerary(problem: Problem, trajectory: Trajectory, *, close: float = CLOSE)
     records must resolve the plateaus.
 
     Critical points are known by name for the square loss of a whole matrix or of whole samples, with distinct singular
-    values. For any other loss (some entries observed, a penalty) the valleys of the gradient are listed with the rank
-    of the product, measured against the final one, and the notes say so.
+    values. For any other loss (some entries observed, a penalty) the valleys of the gradient are listed with the
+    number of singular values of the product that are learnt, measured against the final ones, and the notes say so.
 
     Args:
         problem: What was trained.
@@ -219,6 +222,12 @@ class _Record:
 def _record(where: str, problem: Problem, trajectory: Trajectory) -> _Record:
     times = np.asarray(trajectory.times, dtype=float)
     if "weights" in trajectory.values:
+        size = sum(rows * columns for rows, columns in problem.model.shapes)
+        if np.shape(trajectory["weights"])[1:] != (size,):
+            raise ValueError(
+                f"{where}: the probe 'weights' of the trajectory must hold the {size} weights of the problem's "
+                f"network, but holds {np.shape(trajectory['weights'])[1]}."
+            )
         products, losses, gradients = map(np.asarray, _from_weights(problem, jnp.asarray(trajectory["weights"])))
         return _whole(where, _Record(times, products, losses, gradients, True))
     if "product" not in trajectory.values:
@@ -290,7 +299,7 @@ def _by_signature(record: _Record, reduction: Reduction, sigma: np.ndarray, clos
             Visit(
                 signature=signature,
                 rank=len(signature),
-                start=_crossing(record.times, gap, first - 1, first, close),
+                start=_crossing(record.times, gap, first, first - 1, close) if first else float(record.times[0]),
                 end=_crossing(record.times, gap, last, last + 1, close) if left else float(record.times[-1]),
                 moment=float(record.times[at]),
                 loss=float(record.losses[at]),
@@ -304,7 +313,7 @@ def _by_signature(record: _Record, reduction: Reduction, sigma: np.ndarray, clos
                 records=last - first + 1,
             )
         )
-    notes = list(reduction.notes) + _about_records(found, record)
+    notes = list(reduction.notes) + _about_records(found, stretches, record)
     return Itinerary(tuple(_with_changes(found, sigma)), tuple(map(float, sigma)), tuple(notes), record.measured)
 
 
@@ -337,13 +346,9 @@ def _valleys(stretches: list[tuple[int, int]], gradients: np.ndarray, valley: fl
         worst, least = -1, valley
         for k, (first, last) in enumerate(kept):
             low = float(np.min(gradients[first : last + 1]))
-            hills = []
-            if first > 0:
-                begin = kept[k - 1][1] if k else 0
-                hills.append(float(np.max(gradients[begin : first + 1])))
-            if last < len(gradients) - 1:
-                finish = kept[k + 1][0] if k + 1 < len(kept) else len(gradients) - 1
-                hills.append(float(np.max(gradients[last : finish + 1])))
+            before = gradients[kept[k - 1][1] + 1 if k else 0 : first]
+            after = gradients[last + 1 : kept[k + 1][0] if k + 1 < len(kept) else len(gradients)]
+            hills = [float(np.max(side)) for side in (before, after) if len(side)]
             share = max((low / hill if hill > 0 else 0.0 for hill in hills), default=0.0)
             if share > least:
                 worst, least = k, share
@@ -353,13 +358,14 @@ def _valleys(stretches: list[tuple[int, int]], gradients: np.ndarray, valley: fl
     return kept
 
 
-def _crossing(times: np.ndarray, values: np.ndarray, before: int, after: int, level: float) -> float:
-    """When values pass a level between two neighbouring records; the first or last time outside of them."""
-    if before < 0:
-        return float(times[0])
-    low, high = float(values[before]), float(values[after])
-    share = (level - low) / (high - low) if high != low else 0.5
-    return float(times[before] + np.clip(share, 0.0, 1.0) * (times[after] - times[before]))
+def _crossing(times: np.ndarray, gap: np.ndarray, inside: int, outside: int, close: float) -> float:
+    """When a run came or left, between the last record inside and the next one outside of a visit.
+
+    Where that one is close to another saddle nothing is known of the way between them: half of it is given to each.
+    """
+    near, far = float(gap[inside]), float(gap[outside])
+    share = (close - near) / (far - near) if far > close else 0.5
+    return float(times[inside] + share * (times[outside] - times[inside]))
 
 
 def _with_changes(found: list[Visit], sigma: np.ndarray) -> list[Visit]:
@@ -378,16 +384,23 @@ def _with_changes(found: list[Visit], sigma: np.ndarray) -> list[Visit]:
     return result
 
 
-def _about_records(found: list[Visit], record: _Record) -> list[str]:
+def _about_records(found: list[Visit], stretches: list[tuple[int, int]], record: _Record) -> list[str]:
     notes = []
     if not record.measured:
         notes.append("Gradients were not recorded; their size is taken from the fall of the loss.")
-    few = [visit.name for visit in found if visit.records < 3]
+    few = [visit.name for visit in found if visit.records < FEW]
     if few:
         notes.append(f"The records hardly resolve {', '.join(few)}: record more times.")
-    several = [f"{v.name} → {n.name}" for v, n in itertools.pairwise(found) if n.rank - v.rank > 1]
-    if several:
-        notes.append(f"Several modes were learnt together, without a plateau between them: {', '.join(several)}.")
+    together, unknown = [], []
+    for (one, other), ((_, last), (first, _)) in zip(
+        itertools.pairwise(found), itertools.pairwise(stretches), strict=True
+    ):
+        if other.rank - one.rank > 1:
+            (together if first - last > FEW else unknown).append(f"{one.name} → {other.name}")
+    if together:
+        notes.append(f"Several modes were learnt together, without a plateau between them: {', '.join(together)}.")
+    if unknown:
+        notes.append(f"Too few records to see whether there is a plateau between: {', '.join(unknown)}.")
     return notes
 
 
@@ -395,7 +408,7 @@ def _about_records(found: list[Visit], record: _Record) -> list[str]:
 
 
 def _by_rank(record: _Record, reason: str) -> Itinerary:
-    """Valleys of the gradient with the rank of the product, measured against the final one."""
+    """Valleys of the gradient with the number of singular values learnt, measured against the final ones."""
     values = np.asarray(jax.vmap(spectrum)(jnp.asarray(record.products)))
     final = values[-1]
     real = final > FAINT * final[0] if final[0] > 0 else np.zeros(len(final), bool)
@@ -426,12 +439,12 @@ def _by_rank(record: _Record, reason: str) -> Itinerary:
         )
     notes = [
         reason,
-        "Plateaus are valleys of the gradient; the rank counts singular values above half their final size.",
+        "Plateaus are valleys of the gradient; a singular value counts as learnt above half its final size.",
     ]
     return Itinerary(
         tuple(_with_changes(found, final)),
         tuple(map(float, final)),
-        (*notes, *_about_records(found, record)),
+        (*notes, *_about_records(found, stretches, record)),
         record.measured,
     )
 

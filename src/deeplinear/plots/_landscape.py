@@ -68,6 +68,8 @@ def draw_critical_graph(
     transitions: Mapping[tuple[Signature, Signature], float] | None = None,
 ) -> None:
     """Draw the graph of critical values into axes; see `plot_critical_graph`."""
+    from matplotlib.patheffects import withStroke
+
     places, middles, width = _places(graph)
     steps = set(itertools.pairwise(graph.greedy))
     faint = transitions is not None
@@ -115,12 +117,12 @@ def draw_critical_graph(
             axes.annotate(
                 node.name,
                 places[node.signature],
-                xytext=(5, 4 if node.signature in greedy_nodes else 0),
+                xytext=(3, 3),
                 textcoords="offset points",
-                va="center",
+                va="bottom",
                 fontsize=8,
-                zorder=3,
-                bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+                zorder=5,
+                path_effects=[withStroke(linewidth=1.6, foreground="white")],
             )
     axes.set_xticks(middles, [str(rank) for rank in range(len(middles))])
     axes.set_xlabel("modes learnt")

@@ -70,10 +70,17 @@ def _ladder(axes: "Axes", found: Portrait) -> None:
     constant = 0.0
     if found.place is not None and found.place.critical_value is not None and found.place.signature is not None:
         constant = found.place.critical_value - values[found.place.signature]
+    labels = {True: "strongest modes first", False: "others"}
     for signature, value in values.items():
         greedy = signature == tuple(range(1, len(signature) + 1))
         colour = COLOURS[0] if greedy else REST
-        axes.plot([len(signature) - 0.3, len(signature) + 0.3], [value + constant] * 2, color=colour, linewidth=2)
+        axes.plot(
+            [len(signature) - 0.3, len(signature) + 0.3],
+            [value + constant] * 2,
+            color=colour,
+            linewidth=2,
+            label=labels.pop(greedy, "_"),
+        )
         if greedy or len(values) <= NAMED:
             name = "{" + ",".join(map(str, signature)) + "}" if signature else "∅"
             axes.annotate(

@@ -28,7 +28,7 @@ from deeplinear.theory.network._critical import (
     perturbed,
     several_layers,
 )
-from deeplinear.theory.network._networks import BOTTLENECK, CHAIN, FUNNEL, Network, draw_sigma
+from deeplinear.theory.network._networks import BOTTLENECK, CHAIN, FUNNEL, Network, draw_layers, draw_sigma
 
 MANY = (FUNNEL, CHAIN, BOTTLENECK, (4, 4, 4, 4, 2), (3, 4, 4), (6, 5, 6, 4), (3, 3, 3, 3, 3, 3, 3), (2, 2, 2))
 """Widths of the classification: two to six layers, bottlenecks, more outputs than inputs."""
@@ -286,6 +286,85 @@ PROPOSITION_23 = Check(
     sized=_draw_convex,
 )
 
+# --- The proof that non-strict saddles are non-strict -----------------------------------------------------------------
+
+LAST_ZERO = 3
+"""Which of the vanishing blocks is the last one, ℓ₃: the first three vanish."""
+
+EIGHT = (4, 3, 3, 3, 3, 3, 3, 3, 3)
+"""Fewest layers for which the printed lower limit L − ℓ₃ − 1 is above ℓ₃; more inputs than outputs."""
+
+SPLIT = {
+    "‖ρ₁‖² below the sum of its three parts, relative": 1e-12,
+    "part of unlearnt rows and learnt columns against ‖GΣ_S‖², G summed from ℓ₃, relative": 1e-12,
+    "the same against Σ σⱼ²G_{kj}², relative": 1e-12,
+}
+
+
+def _measure_split(network: Network) -> Measured:
+    """The parts of ρ₁ from the layers alone, against the formulas of the proof; bases are those of the normal form."""
+    depth, outputs = network.depth, network.widths[-1]
+    rank = int(np.sum(np.abs(np.diagonal(network.product)) > CRITICAL))
+    first = np.zeros((outputs, network.widths[0]))
+    for j, move in enumerate(network.direction, start=1):
+        first += network.partial(depth, j + 1) @ move @ network.partial(j - 1, 1)
+    whole = float(np.sum(first**2))
+    learnt, mixed = float(np.sum(first[:rank, :rank] ** 2)), float(np.sum(first[:rank, rank:outputs] ** 2))
+    crossed = float(np.sum(first[rank:, :rank] ** 2))
+
+    def summed(lowest: int) -> np.ndarray:
+        parts = [network.direction[k - 1][rank:, :rank] for k in range(lowest, depth)]
+        parts = [network.partial(depth, k + 1)[rank:, rank:] @ v for k, v in enumerate(parts, start=lowest)]
+        return sum(parts, network.direction[-1][rank:, :rank])
+
+    strengths = network.sigma[:rank]
+    right, printed = (float(np.sum((summed(k) * strengths) ** 2)) for k in (LAST_ZERO, depth - LAST_ZERO - 1))
+    squares, plain = (float(np.sum(strengths**2 * summed(LAST_ZERO) ** power)) for power in (2, 1))
+    split = learnt + mixed + crossed
+    numbers = (max(0.0, split - whole) / whole, abs(right - crossed) / whole, abs(squares - crossed) / whole)
+    missed = {
+        "printed lower limit": abs(printed - crossed) / whole,
+        "printed without the square of G": abs(plain - crossed) / whole,
+        "printed as an equality of ‖ρ₁‖² and its parts": abs(split - whole) / whole,
+    }
+    return Measured(dict(zip(SPLIT, numbers, strict=True)), printed=min(missed.values()), facts=missed)
+
+
+def _draw_split(rng: np.random.Generator, vanishing: int = LAST_ZERO) -> Network:
+    """The first blocks vanish, in the bases of the normal form, and a direction to vary the layers in."""
+    sigma = draw_sigma(rng, EIGHT[-1])
+    blocks = [0.5 * rng.standard_normal(shape) for shape in fill_shapes(EIGHT, 1)]
+    for block in blocks[:vanishing]:
+        block[:] = 0.0
+    layers = critical_point(sigma, EIGHT, (1,), blocks)
+    return Network(tuple(np.asarray(layer) for layer in layers), sigma, draw_layers(rng, EIGHT))
+
+
+def _filled(network: Network) -> float:
+    """Largest entry of the first three blocks."""
+    rank = int(np.sum(np.abs(np.diagonal(network.product)) > CRITICAL))
+    first, *later = network.layers[:LAST_ZERO]
+    return max(float(np.max(np.abs(block))) for block in (first[rank:], *(layer[rank:, rank:] for layer in later)))
+
+
+ERRATUM_PROOF_23 = Check(
+    id="network/erratum-proof-of-23",
+    source="proof of Proposition 23, equations 37, 38 and 42",
+    statement=(
+        "‖ρ₁‖² is at least the sum of its three parts, with more inputs than outputs larger; the last part is ‖GΣ_S‖² "
+        "= Σ σⱼ²G_{kj}², where G is summed from the last vanishing block ℓ₃ on."
+    ),
+    hypotheses=(IS_CRITICAL, Hypothesis("the first three blocks vanish", _filled)),
+    tolerances=SPLIT,
+    measure=each(_measure_split),
+    draw=_draw_split,
+    violations=(Violation("the third block does not vanish", lambda rng: _draw_split(rng, 2)),),
+    printed="an equality, the sum from L − ℓ₃ − 1 on, and Σ σⱼ²G_{kj} (smallest of the three relative differences).",
+    printed_tolerance=1e-9,
+)
+
+# --- Strict saddles that look non-strict ------------------------------------------------------------------------------
+
 DIAGONAL = {
     "smallest eigenvalue of the Hessian": -1e-2,
     "negative eigenvalue on diagonal directions, over the largest": 1e-13,
@@ -402,6 +481,7 @@ CHECKS = (
     PROPOSITION_23,
     REMARK_22,
     ERRATUM_DIRECTION,
+    ERRATUM_PROOF_23,
     ERRATUM_TWO_LAYERS,
 )
 """Kinds of critical points."""

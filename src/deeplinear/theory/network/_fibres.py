@@ -166,6 +166,72 @@ PROPOSITION_8 = Check(
 )
 
 
+# --- How many changes of basis there are ------------------------------------------------------------------------------
+
+FACTORS = {
+    "number of hidden layers whose basis changes weights, less L − 1": 0.0,
+    "layers that change besides the two next to it": 0.0,
+    "product before and after, relative": 1e-10,
+}
+
+
+def _measure_factors(instances: Sequence[Turned]) -> list[Measured]:
+    """Each hidden layer's basis is changed alone."""
+    measured = []
+    for turned in instances:
+        layers, factors = turned.network.layers, turned.factors
+        product = _multiplied(layers)
+        size = max(float(np.linalg.norm(product)), 1e-300)
+        count, others, worst = 0, 0, 0.0
+        for place, factor in enumerate(factors):
+            alone = [factor if k == place else np.eye(len(p)) for k, p in enumerate(factors)]
+            moved = [np.asarray(w) for w in gauge(layers, alone)]
+            changed = [
+                k for k, (a, b) in enumerate(zip(layers, moved, strict=True)) if np.max(np.abs(a - b)) > ORTHOGONAL
+            ]
+            count += bool(changed)
+            others += len(set(changed) - {place, place + 1})
+            worst = max(worst, float(np.linalg.norm(_multiplied(moved) - product)) / size)
+        numbers = (abs(count - turned.network.depth + 1), others, worst)
+        facts = {"factors": float(count), "units of the last hidden layer": float(turned.network.widths[-2])}
+        printed = float(abs(turned.network.widths[-2] - count))
+        measured.append(Measured(dict(zip(FACTORS, map(float, numbers), strict=True)), printed=printed, facts=facts))
+    return measured
+
+
+def _draw_factors(rng: np.random.Generator, widths: Sequence[int]) -> Turned:
+    _deep(widths)
+    return Turned(draw_network(rng, widths), _stretched(rng, widths))
+
+
+def _with_two_zeros(rng: np.random.Generator) -> Turned:
+    drawn = _draw_factors(rng, CHAIN)
+    layers = (*(np.zeros_like(w) for w in drawn.network.layers[:2]), *drawn.network.layers[2:])
+    return dataclasses.replace(drawn, network=dataclasses.replace(drawn.network, layers=layers))
+
+
+ERRATUM_FACTORS = Check(
+    id="network/erratum-factors",
+    source="Section 3.5",
+    statement=(
+        "The changes of basis consist of L − 1 independent factors, one for each hidden layer; each of them changes "
+        "the two layers next to it and no product."
+    ),
+    hypotheses=(
+        Hypothesis(
+            "no layer vanishes: how many do", lambda turned: float(sum(not np.any(w) for w in turned.network.layers))
+        ),
+    ),
+    tolerances=FACTORS,
+    measure=_measure_factors,
+    draw=lambda rng: _draw_factors(rng, (FUNNEL, CHAIN)[rng.integers(2)]),
+    sized=_draw_factors,
+    violations=(Violation("two neighbouring layers vanish", _with_two_zeros),),
+    printed="they consist of d_{L−1} components, as many as the last hidden layer has units.",
+    printed_tolerance=0.0,
+)
+
+
 # --- The Hessian at diagonal networks and turned ones -----------------------------------------------------------------
 
 DIAGONAL = {"Hessian forms: difference, relative to the larger of both parts": 1e-12}
@@ -484,5 +550,5 @@ ERRATUM_ISOLATED = Check(
     printed_tolerance=0.5,
 )
 
-CHECKS = (PROPOSITION_8, DIAGONAL_HESSIAN, PROPOSITION_16, ERRATUM_DIMENSION, ERRATUM_ISOLATED)
+CHECKS = (PROPOSITION_8, ERRATUM_FACTORS, DIAGONAL_HESSIAN, PROPOSITION_16, ERRATUM_DIMENSION, ERRATUM_ISOLATED)
 """Statements on bases, fibres and dimensions."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -393,6 +394,64 @@ EQUATION_64 = Check(
     violations=(Violation("another target", lambda rng: dataclasses.replace(_draw_node(rng), sigma=1.0, told=1.1)),),
 )
 
+ENDS = {
+    "where the flow ends, less the equilibrium, relative": 1e-9,
+    "w₁w₂ = σ and w₁² - w₂² = c where c is -10⁶, relative": 1e-12,
+}
+STEEP = -1e6
+
+
+def _printed_node(law: float, sigma: float) -> np.ndarray:
+    first = math.sqrt((law + math.sqrt(law**2 + 4 * sigma**2)) / 2)
+    return np.array([first, sigma / first])
+
+
+def _measure_ends(instances: Sequence[Pair]) -> list[Measured]:
+    measured = []
+    for pair in instances:
+        w1, w2, sigma = float(pair.first[0]), float(pair.second[0]), pair.sigma
+
+        def field(_: float, w: np.ndarray, sigma: float = sigma) -> np.ndarray:
+            return (sigma - w[0] * w[1]) * w[::-1]
+
+        run = scipy.integrate.solve_ivp(field, (0, 60 / sigma), [w1, w2], method="LSODA", rtol=1e-12, atol=1e-13)
+        end, size = run.y[:, -1], float(np.linalg.norm(run.y[:, -1]))
+        found = np.array([float(x) for x in single_node_equilibrium(w1, w2, pair.known)])
+        # On a hyperbola with a large negative constant the first weight is a small difference of large numbers.
+        steep = np.array([float(x) for x in single_node_equilibrium(0.0, -math.sqrt(-STEEP), pair.known)])
+        product = abs(float(np.prod(steep)) / sigma - 1)
+        law = abs(float((steep[0] - steep[1]) * (steep[0] + steep[1])) / STEEP - 1)
+        numbers = (float(np.max(np.abs(found - end))) / size, max(product, law))
+        told = _printed_node(w1**2 - w2**2, sigma)
+        # There it is σ/√|c| to twelve digits.
+        lost = abs(float(_printed_node(STEEP, sigma)[0]) * math.sqrt(-STEEP) / sigma - 1)
+        facts = {"relative error of the first weight as printed where c is -10⁶": lost}
+        printed = float(np.max(np.abs(told - end))) / size
+        measured.append(Measured(dict(zip(ENDS, numbers, strict=True)), printed=printed, facts=facts))
+    return measured
+
+
+def _draw_below(rng: np.random.Generator) -> Pair:
+    """A start on the side of the negative minima, well away from the line that leads into the saddle."""
+    angle = 1.25 * np.pi + rng.uniform(-1.3, 1.3) / 2
+    radius = rng.uniform(0.5, 2)
+    return Pair(radius * np.cos([angle]), radius * np.sin([angle]), float(rng.uniform(0.5, 2)))
+
+
+ERRATUM_64 = Check(
+    id="network/erratum-equation-64",
+    source="Section 6.2.1, equation 64",
+    statement="One hidden unit ends at ±(w, σ/w), w² = (c + √(c² + 4σ²))/2, with the sign of w₁ + w₂ at the start; for "
+    "c < 0 the second weight is to be computed first, as w is a difference of nearly equal numbers.",
+    hypotheses=(Hypothesis("not on the line w₁ = -w₂", lambda pair: 0.1 - float(abs(pair.first[0] + pair.second[0]))),),
+    tolerances=ENDS,
+    measure=_measure_ends,
+    draw=_draw_below,
+    violations=(Violation("another target", lambda rng: dataclasses.replace(_draw_below(rng), sigma=1.0, told=1.1)),),
+    printed="the positive sign only, from every start.",
+    printed_tolerance=1e-6,
+)
+
 INDEPENDENT = {"rank of the three laws less 3, 2, 2 and 0 for independent, parallel, one and no layers": 0.0}
 
 
@@ -561,6 +620,7 @@ CHECKS = (
     EQUATION_64,
     EQUATION_66,
     SECTION_6_2_2,
+    ERRATUM_64,
     ERRATUM_EQUILIBRIA,
     ERRATUM_TWO_NODES,
     ERRATUM_CHAIN,

@@ -203,6 +203,7 @@ def _surface(axis: Any, dataset: "xarray.Dataset", spec: Plane) -> None:
         axis.plot(x, y, 0 * x, color=GREEN, linewidth=2.4)
     axis.plot([0], [0], [0.5 * spec.sigma**2 + lift], "o", color=SADDLE, markersize=6)
     axis.set(xlabel="$w_1$", ylabel="$w_2$", zlabel="loss", title="loss, flat around the origin", zlim=(0, top))
+    axis.set_zticks(spec.sigma**2 * np.array([0.0, 0.5, 1.0, 1.5, 2.0]))
     axis.view_init(elev=42, azim=-68)
     axis.set_box_aspect((1, 1, 0.6), zoom=0.98)
 
@@ -338,8 +339,8 @@ VIEWS = ((22.0, -58.0), (12.0, 28.0))
 
 
 def _dress(axis: Any, reach: float, elevation: float, azimuth: float, *, size: float) -> None:
-    """A cube with few ticks and upright names of its axes, seen from a side."""
-    ticks = np.linspace(-1, 1, 5) * (math.floor(reach) or reach)
+    """A cube with ticks away from its corners, where those of two axes meet, and upright names, seen from a side."""
+    ticks = np.linspace(-0.5, 0.5, 3) * (math.floor(reach) or reach)
     box = (-reach, reach)
     axis.set(xlim=box, ylim=box, zlim=box, xticks=ticks, yticks=ticks, zticks=ticks)
     axis.tick_params(labelsize=size, pad=-2)
@@ -382,6 +383,7 @@ def plot_cube(dataset: "xarray.Dataset", spec: Cube) -> "Figure":
         Line2D([], [], color=GREEN, alpha=0.5, linewidth=6, label=r"minima, $w_1w_2w_3 = \sigma$"),
         Line2D([], [], color=SADDLE, linewidth=1.6, label="saddles: the axes"),
         Line2D([], [], color=BLUE, marker=".", linewidth=0.9, label="exact trajectories from dots"),
+        Line2D([], [], color=GREEN, marker="o", markersize=4.5, linestyle="none", label="their limits"),
         Line2D(
             [], [], color=BLACK, marker=".", linewidth=2.2, label=r"from $(1, 2, -1)$ to the saddle $(0, \sqrt{3}, 0)$"
         ),
@@ -507,8 +509,9 @@ def plot_slices(dataset: "xarray.Dataset", spec: Slices) -> "Figure":
             for set_label, name in zip((axis.set_xlabel, axis.set_ylabel, axis.set_zlabel), names, strict=True):
                 set_label(name, labelpad=-5)
             _dress(axis, box[1], elevation, azimuth, size=6.0)
-            if row == 0:
-                axis.set_title(f"({', '.join(names)})")
+            name = f"({', '.join(names)})"
+            # Within the axes: a title stands above the empty corners of the picture.
+            axis.text2D(0.5, 0.96, name if row == 0 else f"{name}, second view", transform=axis.transAxes, ha="center")
     left, right = figure.add_subplot(grid[2, :2]), figure.add_subplot(grid[2, 2:])
     shared = dataset["shared_limit"].to_numpy()
     reach = 1.4 * spec.reach
@@ -522,8 +525,9 @@ def plot_slices(dataset: "xarray.Dataset", spec: Slices) -> "Figure":
         left.plot(points[:, 0], points[:, 2], ".", color=colour, markersize=3, label=f"$w_1^2 - w_3^2 = {law:g}$")
     left.set(xlabel="$w_1$", ylabel="$w_3$", xlim=(-reach, reach), ylim=(-reach, reach), title="tied by a law")
     left.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), markerscale=2)
-    right.plot(limit[:, 0], limit[:, 1], ".", color=GREEN, markersize=3)
-    right.plot(0, 0, "o", color=SADDLE, markersize=5)
+    right.plot(limit[:, 0], limit[:, 1], ".", color=GREEN, markersize=3, label="limits of random starts")
+    right.plot(0, 0, "o", color=SADDLE, markersize=5, label="the origin, a saddle")
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     right.set(xlabel="$w_1$", ylabel="$w_2$", xlim=(-reach, reach), ylim=(-reach, reach), title="not tied: everywhere")
     for axis in (left, right):
         axis.set_aspect("equal")
