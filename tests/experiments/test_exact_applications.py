@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from deeplinear.experiments import Claim, Context, Experiment
-from deeplinear.experiments.catalog.exact import _applications as applications, _phase_maps as phase_maps
+from deeplinear.experiments.catalog.exact import _phase_maps as phase_maps
+from deeplinear.experiments.catalog.exact._continual import FIGURE_11
+from deeplinear.experiments.catalog.exact._fine_tuning import FIGURE_14
+from deeplinear.experiments.catalog.exact._reversal import FIGURE_12
+from deeplinear.experiments.catalog.exact._transfer import FIGURE_13
 from deeplinear.plots import paper_style
 
 
@@ -44,7 +48,7 @@ def test_phase_maps() -> None:
 @pytest.mark.slow
 @pytest.mark.covers("exact:fig11", "exact:F27", "exact:S30")
 def test_figure_11() -> None:
-    dataset, claims = made(applications.FIGURE_11, steps=10_000, every=500)
+    dataset, claims = made(FIGURE_11, steps=10_000, every=500)
     assert failing(claims) == [] and len(claims) == 8
     assert dataset.sizes["task"] == 4
 
@@ -52,7 +56,7 @@ def test_figure_11() -> None:
 @pytest.mark.slow
 @pytest.mark.covers("exact:fig12", "exact:F28")
 def test_figure_12() -> None:
-    dataset, claims = made(applications.FIGURE_12, lams=(-5.0, -1.0, -0.1, 0.0, 0.01, 2.0))
+    dataset, claims = made(FIGURE_12, lams=(-5.0, -1.0, -0.1, 0.0, 0.01, 2.0))
     assert failing(claims) == [] and len(claims) == 10
     assert dataset.sizes["lam"] == 6
 
@@ -60,7 +64,7 @@ def test_figure_12() -> None:
 @pytest.mark.covers("exact:fig13", "exact:F29", "exact:E34")
 def test_figure_13() -> None:
     for perturbed, count in ((False, 9), (True, 8)):
-        dataset, claims = made(applications.FIGURE_13, lams=5, perturbed=perturbed)
+        dataset, claims = made(FIGURE_13, lams=5, perturbed=perturbed)
         assert failing(claims) == [] and len(claims) == count
         assert dataset.sizes["lam"] == 5
 
@@ -69,6 +73,6 @@ def test_figure_13() -> None:
 @pytest.mark.covers("exact:fig14", "exact:F30")
 def test_figure_14() -> None:
     changes = {"pretrained": (-10.0, 5.0), "tuned": (-10.0, 0.0, 1.0, 2.0, 5.0, 10.0), "pretraining": 3000}
-    dataset, claims = made(applications.FIGURE_14, **changes)
+    dataset, claims = made(FIGURE_14, **changes)
     assert failing(claims) == [] and len(claims) == 9
     assert dataset.sizes["tuned"] == 6

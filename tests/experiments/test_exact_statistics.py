@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deeplinear.experiments import Claim, Context
-from deeplinear.experiments.catalog.exact._statistics import EXPERIMENTS
+from deeplinear.experiments.catalog.exact import EXPERIMENTS
 from deeplinear.plots import paper_style
 
 BY_NAME = {chosen.id.removeprefix("exact/"): chosen for chosen in EXPERIMENTS}

@@ -3,7 +3,7 @@
 import pytest
 
 from deeplinear.theory import STATUS, Check, verify
-from deeplinear.theory.exact import _applications as applications
+from deeplinear.theory.exact import _continual, _transfer
 
 
 def holds(check: Check, seed: int, instances: int = 4) -> None:
@@ -15,39 +15,39 @@ def holds(check: Check, seed: int, instances: int = 4) -> None:
 
 @pytest.mark.covers("exact:S26", "exact:F28")
 def test_reversal(seed: int) -> None:
-    holds(applications.REVERSAL, seed)
+    holds(_continual.REVERSAL, seed)
 
 
 @pytest.mark.covers("exact:S30", "exact:F27")
 def test_continual(seed: int) -> None:
-    holds(applications.CONTINUAL, seed)
+    holds(_continual.CONTINUAL, seed)
 
 
 @pytest.mark.covers("exact:E26")
 def test_forgetting(seed: int) -> None:
-    holds(applications.FORGETTING, seed)
+    holds(_continual.FORGETTING, seed)
 
 
 @pytest.mark.covers("exact:S31", "exact:F29")
 def test_transfer(seed: int) -> None:
-    holds(applications.TRANSFER, seed)
+    holds(_transfer.TRANSFER, seed)
 
 
 @pytest.mark.covers("exact:E34")
 def test_transfer_at_zero(seed: int) -> None:
-    holds(applications.HIERARCHY, seed)
+    holds(_transfer.HIERARCHY, seed)
 
 
 @pytest.mark.covers("exact:E28")
 def test_semantic_task_is_white(seed: int) -> None:
-    holds(applications.WHITENED, seed)
+    holds(_transfer.WHITENED, seed)
 
 
 @pytest.mark.covers("exact:F30")
 def test_rebalancing(seed: int) -> None:
-    holds(applications.REBALANCE, seed)
+    holds(_transfer.REBALANCE, seed)
 
 
 @pytest.mark.covers("exact:E24")
 def test_kernel_distance_and_scale(seed: int) -> None:
-    holds(applications.KERNEL, seed)
+    holds(_transfer.KERNEL, seed)

@@ -3,9 +3,9 @@
 import pytest
 
 from deeplinear.theory import STATUS, verify
-from deeplinear.theory.exact import _balance_statistics, _noise
+from deeplinear.theory.exact import _balance_statistics, _noise, _random_layers
 
-CHECKS = {c.id: c for module in (_noise, _balance_statistics) for c in module.CHECKS}
+CHECKS = {c.id: c for module in (_noise, _balance_statistics, _random_layers) for c in module.CHECKS}
 INSTANCES = 4
 STATEMENTS = (
     pytest.param(

@@ -23,7 +23,7 @@ from deeplinear.exact import (
     stacked,
 )
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.experiments.catalog.exact._tasks import Task, draw_rotation, draw_task, layers_of
+from deeplinear.experiments.catalog.exact._tasks import ITEMS, Task, draw_rotation, draw_task, layers_of
 from deeplinear.models import DeepLinear, Problem, SquaredDistance, semantic_hierarchy
 from deeplinear.plots import COLOURS, PANEL
 from deeplinear.probes import probe
@@ -38,7 +38,6 @@ MAP = "RdBu_r"
 
 # ---- Semantic hierarchy ----------------------------------------------------------------------------------------------
 
-ITEMS = ("goldfish", "salmon", "canary", "robin", "kelp", "sea lettuce", "rose", "daisy")
 FAR = 10.0
 """Relative scale at which the large layer has forgotten the task."""
 RECORDED_IN = {-2.0: 0.986, 0.0: 0.957, 2.0: 0.915}

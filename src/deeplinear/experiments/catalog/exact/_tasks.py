@@ -7,8 +7,17 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Params
+from deeplinear.core import Params, check_number
 from deeplinear.models import DeepLinear, FromSVD, Problem, Regression, whiten
+
+ITEMS = ("goldfish", "salmon", "canary", "robin", "kelp", "sea lettuce", "rose", "daisy")
+"""Names of the items of the semantic hierarchy."""
+
+
+def check_grid(where: str, name: str, values: tuple[float, ...]) -> None:
+    """Refuse a list with anything that is no finite number."""
+    for value in values:
+        check_number(where, name, value)
 
 
 class Task(NamedTuple):
