@@ -1,11 +1,16 @@
 """Figures 1, 5, 6 and 7 of the survey: networks that are solved by hand."""
 
 import dataclasses
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray
+from typer.testing import CliRunner
 
+from deeplinear.cli._main import app
 from deeplinear.experiments import Context, Experiment
 from deeplinear.experiments.catalog.network import _scalar, _small
 from deeplinear.plots import paper_style
@@ -73,6 +78,24 @@ def test_slices_of_four_weights() -> None:
     limit = dataset["limit"].to_numpy()
     np.testing.assert_allclose(limit[:, 0] * limit[:, 2] + limit[:, 1] * limit[:, 3], 1.0, rtol=1e-11)
     assert FIGURES["network/fig7"].preset("paper").starts == 200
+
+
+@pytest.mark.covers("network:F42")
+def test_one_command_tells_the_numbers_of_a_figure(tmp_path: Path) -> None:
+    """The rest points -1, 0, 1 and the largest speed 0.25³(1 - 0.25⁴) near zero, as JSON and in the file it names."""
+    command = ["experiment", "run", "network/fig1a", "--preset", "quick", "--store", str(tmp_path), "--json"]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    content = json.loads(result.stdout)
+    (member,) = content["members"]
+    assert content["ok"] and member["status"] == "completed"
+    measured = {claim["statement"]: claim["measured"] for claim in member["claims"]}
+    assert all(claim["holds"] for claim in member["claims"])
+    (distance,) = [value for statement, value in measured.items() if statement.startswith("Rest points are")]
+    (speed,) = [value for statement, value in measured.items() if "largest |speed|" in statement]
+    assert distance < 1e-12 and speed == pytest.approx(0.25**3 * (1 - 0.25**4), rel=1e-12)
+    with xarray.open_dataset(Path(member["folder"]) / "data.nc", engine="h5netcdf") as dataset:
+        np.testing.assert_allclose(dataset["equilibrium"], [-1, 0, 1])
 
 
 def test_specs_that_cannot_be_drawn_are_refused() -> None:

@@ -1,15 +1,16 @@
 """The survey's trajectories: every recorded number is met, and times agree with SciPy and with a finer run."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from deeplinear.dynamics import GradientFlow, simulate, until
 from deeplinear.experiments import Context
-from deeplinear.experiments.catalog.network._recording import NEVER, gaussian, read_off, task
+from deeplinear.experiments.catalog.network import _trajectories
+from deeplinear.experiments.catalog.network._recording import Recorded, follow, gaussian, read_off
 from deeplinear.experiments.catalog.network._sweeps import LEARNING_ORDER, LearningOrder
 from deeplinear.experiments.catalog.network._trajectories import (
     EXPERIMENTS,
@@ -23,14 +24,22 @@ from deeplinear.experiments.catalog.network._trajectories import (
     Far,
     Gaussian,
 )
-from deeplinear.landscape import alignment_metric, learning_times
+from deeplinear.landscape import alignment_metric
 from deeplinear.plots import paper_style
-from deeplinear.probes import loss, singular_values
 
 
-@pytest.mark.covers("network:fig2a", "network:fig3a", "network:fig3b", "network:F37", "network:F42", "network:C44")
-def test_near_and_balanced_starts_have_their_recorded_numbers() -> None:
+@pytest.mark.covers(
+    "network:fig2a", "network:fig3a", "network:fig3b", "network:F37", "network:F42", "network:C44", "network:C48"
+)
+def test_near_and_balanced_starts_have_their_recorded_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """One compiled flow serves all three. At rtol 1e-8 times are right to five digits."""
+    runs: list[Recorded] = []
+
+    def kept(*arguments: Any) -> Recorded:
+        runs.append(follow(*arguments))
+        return runs[-1]
+
+    monkeypatch.setattr(_trajectories, "follow", kept)
     for figure, whole in ((FIG2A, Gaussian()), (FIG3A, SPREAD), (FIG3B, PAIRS)):
         assert figure.preset("paper") == whole
         spec = figure.preset("quick")
@@ -48,23 +57,36 @@ def test_near_and_balanced_starts_have_their_recorded_numbers() -> None:
         # As read from 1321 records; the times are those of an eighth-order method at 1e-12, to 1e-3.
         recorded = [26.3748, 40.9107, 80.6342, 268.3677]
         np.testing.assert_allclose(read_off(dataset, 1321), recorded, atol=1e-3)
-        problem, start = task(spec.widths, spec.sigma), gaussian(spec.widths, spec.scale, spec.seed)
-        times = np.linspace(0, spec.horizon, 1321)
-        flow, rule = GradientFlow(spec.rtol), until(loss, below=NEVER)
-        run = simulate(problem, start, flow, times=times, probes=singular_values, until=rule)
-        found = learning_times(times, run["singular_values"], np.asarray(spec.sigma))
-        np.testing.assert_allclose(found, recorded, atol=1e-3)
-        last = alignment_metric(tuple(map(jnp.asarray, run.params)), 4)
+        # The weights themselves, by plain products: times between steps, alignment and curvature at the end.
+        (run,) = runs
+        values = np.linalg.svd(run.product, compute_uv=False)
+        crossed = [np.argmax(values[:, k] >= s / 2) for k, s in enumerate(spec.sigma)]
+        for k, place in enumerate(crossed):
+            assert run.times[place - 1] <= float(dataset["learning_time"][k]) <= run.times[place]
+        end = tuple(jnp.asarray(layer[-1]) for layer in run.layers)
+        last = alignment_metric(end, 4)
         np.testing.assert_allclose(dataset["alignment"].isel(time=-1, top=-1), last, atol=1e-6)
+        # Extreme eigenvalues on the four plateaus to the digits recorded; the fourth is the minimum.
+        low, high = dataset["middle_curvature"].to_numpy().T
+        np.testing.assert_allclose(low, [-0.19, -0.07, -0.015, 0.0], atol=0.01)
+        assert abs(low[3]) < 1e-9 and float(dataset["middle_loss"][3]) < 1e-20
+        np.testing.assert_allclose(high, 199.0, atol=0.5)
+        # A learnt mode stays: as recorded halfway along the plateaus, within what is claimed in between.
+        assert float(dataset["moved_value_at_rest"].max()) < 1.2e-7
+        assert float((dataset["moved_value"] / dataset["sigma"]).max()) < 1e-5
+        assert float(dataset["moved_vector"].max()) < 1e-6
 
 
 @pytest.mark.covers("network:fig2b", "network:F42", "network:E10")
 def test_a_far_start_has_its_recorded_numbers() -> None:
+    """All but the comparison of speeds, which is a claim of the presets: a run from near the origin is left out here,
+    and that it takes more than 100 times as long follows from its learning times, which are met above."""
     assert FIG2B.preset("paper") == Far()
     spec = dataclasses.replace(FIG2B.preset("quick"), scales=(0.3, 0.6, 0.8), longest=20.0)
     dataset = FIG2B.run(spec, Context())
     claims = FIG2B.claims(dataset, spec)
-    # Nothing near the origin is there to compare the speed with.
+    # Nothing near the origin is there to compare the speed with; its last mode is half learnt at 268 only.
+    assert 268 / float(dataset["fallen"]) > 100
     assert [claim.statement for claim in claims if not claim.holds and "million" not in claim.statement] == []
     np.testing.assert_allclose(dataset["learning_time"], [0.0, 0.0, 0.02, 0.08], atol=0.01)
     np.testing.assert_allclose(dataset["norm"][[0, -1]], [7.836, 8.228], atol=5e-4)
@@ -82,6 +104,8 @@ def test_a_far_start_has_its_recorded_numbers() -> None:
 
 @pytest.mark.covers("network:F43")
 def test_maps_of_many_starts() -> None:
+    """Maps over scales and seeds as one batch, with SciPy's times. How long 64 networks take is measured by
+    `benchmarks/landscape.py`, not here."""
     spec = LearningOrder(
         depths=(3,), scales=(0.1, 0.2, 0.8), runs=3, sigma=(6.0, 3.0), inputs=4, hidden=3, rtol=1e-6, seed=4
     )

@@ -116,7 +116,7 @@ def test_explicit_arcs_have_their_loss_and_critical_ends(widths: tuple[int, ...]
                 assert np.count_nonzero(layer) == np.count_nonzero(np.diagonal(layer))
             layers = gauge(plain, factors)
             loss = 0.5 * np.sum((product_of(layers) - target) ** 2)
-            np.testing.assert_allclose(loss, arc_loss(THREE, start, end, place), atol=1e-10)
+            np.testing.assert_allclose(loss, arc_loss(THREE, start, end, place), atol=EXACT * 7)
             if place in (0.0, 1.0):
                 assert gradient_norm(layers, target) < 1e-10
 
@@ -210,3 +210,9 @@ def test_bad_arguments_are_refused() -> None:
     problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(np.ones((1, 1))))
     with pytest.raises(ValueError, match="end: params must have layer shapes"):
         chord_loss(problem, ([[1.0]], [[1.0]]), ([[1.0]],), 0.5)
+
+
+def test_submanifolds_are_printed_arc_by_arc() -> None:
+    lines = str(submanifolds([3.0, 2.0, 1.0], (2,))).splitlines()
+    assert lines[0].split() == ["signature", "{2}"] and len(lines) == 5
+    assert lines[1] == "unstable   to {1,2}, falls by 4.5" and lines[-1] == "stable     from ∅, falls by 2"

@@ -147,6 +147,9 @@ def test_what_does_not_fit_is_refused() -> None:
         _ = a @ jnp.ones(3)
     with pytest.raises(TypeError, match="takes a number"):
         _ = a * jnp.ones(3)
+    with pytest.raises(TypeError, match="/ takes a number"):
+        _ = a / a
+    np.testing.assert_array_equal((a**2 / 4.0).dense(), np.linalg.matrix_power(np.asarray(a.dense()), 2) / 4)
     with pytest.raises(TypeError, match="another BlockShift"):
         _ = a + 1.0
     with pytest.raises(ValueError, match="only a matrix with shift 1 holds layers"):

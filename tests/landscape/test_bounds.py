@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 from deeplinear.core import HypothesisError
 from deeplinear.landscape import norm_bounds, trace_power_bounds, trajectory_radius
-from deeplinear.models import Completion, DeepLinear, Problem, SquaredDistance
+from deeplinear.models import Completion, DeepLinear, Problem, Regression, SquaredDistance, skip_network
 
 WIDTHS = (3, 3, 3, 2)
 DRAWS = 300
@@ -94,8 +94,13 @@ def test_traces_of_powers_lie_between_powers_of_the_trace(seed: int) -> None:
 def test_a_radius_is_refused_where_it_is_not_known() -> None:
     params = (jnp.eye(2), jnp.eye(2))
     model = DeepLinear((2, 2, 2))
-    with pytest.raises(HypothesisError, match="learns a whole matrix"):
+    with pytest.raises(HypothesisError, match=r"learns a whole matrix.*every entry of the product is seen"):
         trajectory_radius(Problem(model, Completion(jnp.eye(2), jnp.eye(2))), params)
+    skip = skip_network((2, 2, 2), 0, 2)
+    with pytest.raises(HypothesisError, match=r"The problem has Masked and SquaredDistance.*all of whose weights"):
+        trajectory_radius(Problem(skip.model, SquaredDistance(jnp.eye(2))), skip.embed(params))
+    with pytest.raises(HypothesisError, match="bring it into standard form with reduction_of"):
+        trajectory_radius(Problem(model, Regression(jnp.eye(2), jnp.eye(2))), params)
     with pytest.raises(HypothesisError, match="no penalty"):
         trajectory_radius(Problem(model, SquaredDistance(jnp.eye(2)), 0.1), params)
     with pytest.raises(ValueError, match="layer shapes"):

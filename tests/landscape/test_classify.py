@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -93,6 +94,10 @@ def strengths(rng: np.random.Generator, modes: int) -> np.ndarray:
     return np.cumsum(rng.uniform(0.4, 1.0, modes))[::-1].copy()
 
 
+def draw_key(rng: np.random.Generator) -> jax.Array:
+    return jax.random.key(int(rng.integers(2**31)))
+
+
 def instance(rng: np.random.Generator, place: int) -> tuple[Problem, tuple, np.ndarray]:
     """Any depth and widths up to six; every other point has sparse blocks, some have bottlenecks by chance."""
     depth = int(rng.integers(1, 7))
@@ -103,7 +108,7 @@ def instance(rng: np.random.Generator, place: int) -> tuple[Problem, tuple, np.n
     if depth > 1 and place % 4 < 2:  # the strongest modes, but not all: both kinds of saddles
         signature = tuple(range(1, 1 + int(rng.integers(0, most))))
     layers = random_critical_point(
-        rng, sigma, widths, signature, fills="sparse" if place % 2 else "blocks", condition=3.0
+        draw_key(rng), sigma, widths, signature, fills="sparse" if place % 2 else "blocks", condition=3.0
     )
     target = target_of(sigma, widths)
     return Problem(DeepLinear(widths), SquaredDistance(target)), layers, target
@@ -168,7 +173,9 @@ def test_directions_have_their_exact_values(seed: int) -> None:
     sigma, pivots, none = np.array([3.0, 2.0, 1.0]), 0, 0
     for place in range(24):
         widths = ((4, 3, 4, 3), (3, 5, 3), (5, 4, 4, 4, 3), (3, 4, 4, 5))[place % 4]
-        layers = random_critical_point(rng, sigma, widths, fills="sparse" if place % 3 else "blocks", condition=3.0)
+        layers = random_critical_point(
+            draw_key(rng), sigma, widths, fills="sparse" if place % 3 else "blocks", condition=3.0
+        )
         hessian = dense_hessian(layers, target_of(sigma, widths))
         form = canonical_form(layers, sigma)
         zero = flat(zero_direction(form).layers)
@@ -202,7 +209,7 @@ def test_tightened_by_the_ranks_of_the_layers_themselves(seed: int) -> None:
     sigma, widths = np.array([3.0, 2.0, 1.0]), (4, 4, 3, 4, 3)
     target = target_of(sigma, widths)
     for _ in range(10):
-        layers = random_critical_point(rng, sigma, widths, (1,), condition=3.0)
+        layers = random_critical_point(draw_key(rng), sigma, widths, (1,), condition=3.0)
         form = canonical_form(layers, sigma)
         numpy_layers = [np.asarray(layer) for layer in layers]
 
@@ -296,7 +303,7 @@ def test_equal_and_vanishing_strengths_leave_the_kind_clear(seed: int) -> None:
         target = np.diag(sigma)
         problem = Problem(DeepLinear(widths), SquaredDistance(target))
         for _ in range(12):
-            layers = list(random_critical_point(rng, sigma, widths, condition=3.0))
+            layers = list(random_critical_point(draw_key(rng), sigma, widths, condition=3.0))
             turn = np.eye(4)
             for strength in set(sigma):
                 group = [i for i, s in enumerate(sigma) if s == strength]
@@ -335,6 +342,32 @@ def test_plateaus_at_the_origin_are_told_by_their_own_curvature(seed: int) -> No
     assert direction @ dense_hessian(layers, target) @ direction == pytest.approx(found.certificate.value, rel=1e-6)
 
 
+def test_answers_do_not_depend_on_the_units(seed: int) -> None:
+    """All layers times c and the target times c^L: the same kinds, signatures and notes, certificates that hold."""
+    rng = np.random.default_rng(seed)
+    kinds = set()
+    for place in range(16):
+        widths = ((2, 3, 2), (3, 3, 2, 3), (3, 2, 4, 2))[place % 3]
+        sigma = strengths(rng, min(widths[0], widths[-1]))
+        style = "sparse" if place % 2 else "blocks"
+        layers = random_critical_point(draw_key(rng), sigma, widths, fills=style, condition=3.0)
+        away = (0.0, 1e-8, 1e-2)[int(rng.integers(3))] * max(np.abs(flat(layers)))
+        layers = [np.asarray(layer) + away * rng.standard_normal(layer.shape) for layer in layers]
+        told = set()
+        for c in (1e-3, 1.0, 1e3):
+            problem = Problem(DeepLinear(widths), SquaredDistance(target_of(sigma * c ** len(layers), widths)))
+            scaled = tuple(jnp.asarray(c * layer) for layer in layers)
+            found = classify(problem, scaled)
+            assert found.certificate.verify(problem, scaled).holds
+            told.add((found.kind, found.signature, bool(found.notes)))
+            if away < 1e-2:
+                near = nearest_critical_point(problem, scaled)
+                assert near.found and near.signature == found.signature and near.distance < 1e-5 * c
+        assert len(told) == 1, (widths, told)
+        kinds |= told
+    assert {KIND.regular, KIND.strict_saddle} <= {kind for kind, _, _ in kinds}
+
+
 @pytest.mark.covers("network:E17")
 def test_two_layers_have_strict_saddles_only() -> None:
     sigma, widths = [2.0, 1.0], (3, 3, 2)
@@ -355,7 +388,7 @@ def test_layers_near_a_critical_point_find_one(seed: int) -> None:
     target = target_of(sigma, widths)
     problem = Problem(DeepLinear(widths), SquaredDistance(target))
     for signature in ((), (1,), (2, 3), (1, 2, 3)):
-        layers = random_critical_point(rng, sigma, widths, signature, condition=2.0)
+        layers = random_critical_point(draw_key(rng), sigma, widths, signature, condition=2.0)
         noise = [1e-3 * rng.standard_normal(layer.shape) for layer in layers]
         start = tuple(layer + step for layer, step in zip(layers, noise, strict=True))
         near = nearest_critical_point(problem, start)

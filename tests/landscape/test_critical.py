@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,6 +56,10 @@ def target_of(sigma, widths) -> np.ndarray:
     return target
 
 
+def draw_key(rng: np.random.Generator) -> jax.Array:
+    return jax.random.key(int(rng.integers(2**31)))
+
+
 def exotic() -> tuple[tuple[int, ...], tuple[float, ...], list[np.ndarray]]:
     widths, sigma, entries = EXOTIC
     fills = [np.zeros(shape) for shape in fill_shapes(widths, 0)]
@@ -92,7 +97,7 @@ def test_every_signature_has_critical_points_with_its_value(seed: int) -> None:
     for widths in WIDTHS[:-1]:
         for size in range(min(widths) + 1):
             for signature in itertools.combinations((1, 2, 3), size):
-                layers = random_critical_point(rng, SIGMA, widths, signature)
+                layers = random_critical_point(draw_key(rng), SIGMA, widths, signature)
                 target = target_of(SIGMA, widths)
                 missing = [s for i, s in enumerate(SIGMA, start=1) if i not in signature]
                 assert max(np.max(np.abs(g)) for g in gradient(layers, target)) < 1e-9
@@ -137,7 +142,7 @@ def test_the_criterion_vanishes_exactly_where_the_gradient_does(seed: int) -> No
         rank = int(rng.integers(0, min(widths)))
         signature = tuple(sorted(int(i) for i in rng.choice(3, size=rank, replace=False) + 1))
         if place % 2:
-            layers = random_critical_point(rng, SIGMA, widths, signature, fills="sparse")
+            layers = random_critical_point(draw_key(rng), SIGMA, widths, signature, fills="sparse")
         else:  # one vanishing block is not enough
             fills = [rng.standard_normal(shape) for shape in fill_shapes(widths, rank)]
             fills[int(rng.integers(len(fills)))][:] = 0.0
@@ -157,11 +162,12 @@ def test_critical_points_without_a_vanishing_block_are_built_and_found() -> None
     assert form.signature == () and criticality_residual(form) < ROUNDING
     assert min(np.linalg.norm(fill) for fill in form.fills) > 0.5
     drawn = [
-        canonical_form(random_critical_point(np.random.default_rng(k), sigma, widths, (), fills="sparse"), sigma)
+        canonical_form(random_critical_point(jax.random.key(k), sigma, widths, (), fills="sparse"), sigma)
         for k in range(5)
     ]
     assert any(min(np.linalg.norm(fill) for fill in form.fills) > 0.1 for form in drawn)
     assert len(form.rows()) == 5 and form.to_json()["signature"] == []
+    assert str(form).splitlines()[0].split() == ["signature", "∅"]
 
 
 def test_signatures_are_detected_or_refused_with_the_residual() -> None:

@@ -227,3 +227,8 @@ def test_balanced_representative_has_least_norm(widths: tuple[int, ...], seed: i
     for _ in range(3):
         moved = fibre_move(best, factors=factors_of(rng, widths, 1.5))
         assert sum(np.sum(np.asarray(layer) ** 2) for layer in moved) >= least - ROUNDING
+
+
+def test_an_answer_on_products_is_a_sentence() -> None:
+    assert str(same_product(([[2.0]], [[3.0]]), ([[6.0]],))).startswith("the same product: they differ by 0.0e+00")
+    assert str(same_product(([[2.0]],), ([[1.0]],))).startswith("different products: they differ by 5.0e-01")

@@ -108,3 +108,10 @@ def test_bad_tasks_are_refused() -> None:
         critical_graph(np.arange(9.0, 0.0, -1.0), (9, 9, 9))
     with pytest.raises(ValueError, match="at most 7 modes more"):
         critical_graph(np.arange(8.0, 0.0, -1.0), (8, 8, 8)).paths((), range(1, 9))
+
+
+def test_a_graph_is_printed_as_a_table() -> None:
+    lines = str(critical_graph([3.0, 2.0], (2, 2, 2, 2))).splitlines()
+    assert lines[0].split() == ["signature", "loss", "kind", "leads", "to", "reached", "from", "greedy"]
+    assert lines[2].split() == ["{2}", "4.5", "strict", "saddle", "1", "1"]
+    assert lines[4].split() == ["{1,2}", "0", "global", "minimum", "0", "3", "yes"] and len(lines) == 5

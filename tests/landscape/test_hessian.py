@@ -19,7 +19,7 @@ from deeplinear.landscape import (
     layer_curvature,
     tangent_spaces,
 )
-from deeplinear.models import Completion, DeepLinear, Energy, Problem, SquaredDistance
+from deeplinear.models import Completion, DeepLinear, Energy, Problem, SquaredDistance, skip_network
 
 WIDTHS = (4, 3, 3, 2)
 LARGE = (11, 6, 6, 6, 6, 4)
@@ -112,11 +112,53 @@ def test_large_networks(seed: int) -> None:
         np.testing.assert_allclose(few.values, values[kept], rtol=0, atol=1e-10 * values[-1])
         np.testing.assert_allclose(hessian_spectrum(problem, params, 4, which).values, values[kept], rtol=1e-9)
         assert few.residuals.max() < 1e-10 * values[-1]
+        ends = {"both": ["lowest 2", "highest 2"], "smallest": ["lowest 4"], "largest": ["highest 4"]}[which]
+        assert [label for label, _ in few.rows()][1:-1] == ends
     lowest = few.direction(-1)
     form = float(hessian_form(problem, params, lowest))
     assert abs(form - values[-1]) < 1e-10 * values[-1]
     with pytest.raises(RuntimeError, match=r"found \d+ of 6 eigenvalues in 1 restarts"):
         hessian_spectrum(problem, params, 6, "smallest", method="lanczos", max_iterations=1)
+    # At the origin of five layers the Hessian is zero: there is nothing to iterate on.
+    origin = tuple(jnp.zeros_like(layer) for layer in params)
+    nothing = hessian_spectrum(problem, origin, 4, method="lanczos")
+    assert not nothing.values.any() and not nothing.residuals.any()
+    np.testing.assert_array_equal(nothing.vectors.T @ nothing.vectors, np.eye(4))
+    assert nothing.rows()[1] == ("lowest 4", "from 0 to 0")
+
+
+def test_breakdowns_are_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    import scipy.sparse.linalg
+
+    def breaks(*args, **kwargs):
+        raise scipy.sparse.linalg.ArpackError(-9)
+
+    monkeypatch.setattr(scipy.sparse.linalg, "eigsh", breaks)
+    with pytest.raises(RuntimeError, match=r"Lanczos' method broke down \(ARPACK error -9.*raise largest"):
+        hessian_spectrum(TASK, EXAMPLE, 2, method="lanczos")
+
+
+def test_fixed_weights_are_no_directions() -> None:
+    """A skip past two layers adds the identity: at zero the Hessian is that of the residual, ±(σ - 1), three times."""
+    skip = skip_network((2, 3, 2), 0, 2)
+    problem = Problem(skip.model, SquaredDistance(np.diag([3.0, 2.0])))
+    params = skip.embed((jnp.zeros((3, 2)), jnp.zeros((2, 3))))
+    wanted = np.repeat([-2.0, -1.0, 1.0, 2.0], 3)
+    found = hessian_spectrum(problem, params)
+    np.testing.assert_allclose(found.values, wanted, atol=ROUNDING)
+    assert found.complete and found.size == 12 and found.vectors.shape == (20, 12)
+    few = hessian_spectrum(problem, params, 4, method="lanczos")
+    np.testing.assert_allclose(few.values, wanted[:4], atol=1e-9)
+    fixed = ~np.concatenate([np.asarray(mask).ravel() for mask in skip.model.masks])
+    assert fixed.sum() == 8 and not found.vectors[fixed].any() and not few.vectors[fixed].any()
+    counts = inertia(problem, params)
+    assert (counts.index, counts.nullity, counts.positive) == (6, 0, 6)
+    assert counts.rows()[1] == ("zero", "0") and "no eigenvalue within it" in str(counts)
+    spaces = tangent_spaces(problem, params)
+    assert (spaces.stable.shape, spaces.centre.shape, spaces.unstable.shape) == ((20, 6), (20, 0), (20, 6))
+    curved = layer_curvature(problem, params)
+    assert curved.largest == (0.0, 0.0) and curved.shares is not None
+    np.testing.assert_allclose(curved.shares, [0.5, 0.5], atol=ROUNDING)
 
 
 def test_counts_and_spaces_at_a_minimum_and_at_the_origin() -> None:
@@ -129,6 +171,7 @@ def test_counts_and_spaces_at_a_minimum_and_at_the_origin() -> None:
     counts = inertia(problem, params)
     assert (counts.index, counts.nullity, counts.positive) == (0, 27 - 8, 8)
     assert counts.gap > 1e12 and "19" in str(counts)
+    assert counts.rows()[0] == ("negative", "0") and "inf" not in str(counts)
     formula = balanced_spectrum(sigma, 4, depth)
     assert abs(counts.largest - float(formula[-1])) < ROUNDING * counts.largest
     assert counts.above == pytest.approx(float(formula[0]), rel=1e-10)

@@ -198,6 +198,15 @@ def test_refusals() -> None:
     assert cumulative_rate((jnp.ones((1, 2)), jnp.ones((2, 1))), 1) is None
     # Balanced layers have no pyramid, to rounding; their cumulative rate is 0.
     assert pyramid_rate(params, 1) is None and cumulative_rate(params, 1) == 0.0
+    # In a report a rate of 0 is none.
+    report = rate_report(params)
+    assert report.best is None and report.lasting[2].rate is None
+    assert report.lasting[2].reason == "the bound is 0, which promises nothing"
+    assert report.lasting[0].reason.endswith(
+        "at least 2 positive eigenvalues, but number 2 from the top is 0 to rounding"
+    )
+    alone = rate_report((jnp.ones((1, 1)), 2 * jnp.ones((1, 1))))
+    assert alone.lasting[1].reason == "-C_1 must have at least 1 positive eigenvalue, but the largest is -3"
     with pytest.raises(TypeError, match="depth must be given"):
         descent_threshold([2.0, 1.0])
     with pytest.raises(ValueError, match="largest singular value must be greater than 0"):

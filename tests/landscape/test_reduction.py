@@ -7,7 +7,15 @@ import pytest
 
 from deeplinear.core import HypothesisError
 from deeplinear.landscape import check_assumptions, diagonal_target, reduce_data, reduction_of
-from deeplinear.models import Completion, DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
+from deeplinear.models import (
+    Completion,
+    DeepLinear,
+    Problem,
+    Regression,
+    SampleRegression,
+    SquaredDistance,
+    skip_network,
+)
 
 WIDTHS = (3, 2, 3, 2)
 EXACT = 1e-10
@@ -160,7 +168,8 @@ def test_assumptions_are_told_one_by_one() -> None:
     assert not check_assumptions((2.0, 0.0), (3, 2, 2)).positive
     assert not check_assumptions((2.0, 2.0), (3, 2, 2)).distinct
     many = check_assumptions(tuple(range(1, 23)), (22, 22, 22))
-    assert many.partial_sums_distinct is None and many.all
+    assert many.partial_sums_distinct is None and many.all is None
+    assert check_assumptions((*range(2, 23), 2), (22, 22, 22)).all is False  # tied, sums or no sums
     with pytest.raises(ValueError, match="sigma must have shape"):
         check_assumptions((1.0, 2.0), (3, 3, 3))
 
@@ -190,3 +199,12 @@ def test_data_that_have_no_standard_form_are_refused(seed: int) -> None:
     with pytest.raises(HypothesisError, match="no penalty"):
         reduction_of(Problem(model, SquaredDistance(np.eye(2, 3)), 0.1))
     np.testing.assert_array_equal(diagonal_target(jnp.array([2.0, 1.0]), 2, 3), [[2, 0, 0], [0, 1, 0]])
+
+
+def test_each_refusal_names_its_own_reason() -> None:
+    masked = Problem(skip_network((2, 3, 2), 0, 2).model, SquaredDistance(jnp.eye(2)))
+    with pytest.raises(HypothesisError, match=r"whose weights are all learnt.*Masked model") as refused:
+        reduction_of(masked)
+    assert "entry" not in str(refused.value)
+    with pytest.raises(HypothesisError, match=r"square loss of the whole product.*critical points of Completion"):
+        reduction_of(Problem(DeepLinear((2, 2)), Completion(jnp.eye(2), jnp.eye(2))))

@@ -8,9 +8,11 @@ import pytest
 
 from deeplinear.models import Completion, DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.theory import STATUS, examine, verify
-from deeplinear.theory.network import _adjacency, _laws
+from deeplinear.theory.network import _adjacency, _bounds, _data, _expansions, _laws, _spectra
 
-CHECKS = {check.id: check for module in (_adjacency, _laws) for check in module.CHECKS}
+CHECKS = {
+    check.id: check for module in (_adjacency, _bounds, _data, _expansions, _laws, _spectra) for check in module.CHECKS
+}
 INSTANCES = 4
 STATEMENTS = [
     pytest.param("network/block-calculus", STATUS.holds, marks=pytest.mark.covers("network:C1")),

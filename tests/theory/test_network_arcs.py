@@ -14,6 +14,7 @@ CHECKS = {check.id: check for module in (_fibres, _arcs) for check in module.CHE
 INSTANCES = 3
 STATEMENTS = (
     pytest.param("network/proposition-8", marks=pytest.mark.covers("network:C11", "network:F12")),
+    pytest.param("network/erratum-factors", marks=pytest.mark.covers("network:E14")),
     pytest.param("network/diagonal-hessian", marks=pytest.mark.covers("network:C34")),
     pytest.param("network/proposition-16", marks=pytest.mark.covers("network:C20", "network:F23")),
     pytest.param("network/erratum-dimension", marks=pytest.mark.covers("network:E5", "network:F22")),

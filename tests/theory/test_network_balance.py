@@ -1,15 +1,21 @@
 """Checks of the statements on balance and on variants of the flow."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.theory import STATUS, examine, verify
-from deeplinear.theory.network import _balance, _variants
+from deeplinear.theory.network import _balance, _descent, _variants
+from deeplinear.theory.network._critical import form_of
+from deeplinear.theory.network._networks import Network
 
-CHECKS = {check.id: check for module in (_balance, _variants) for check in module.CHECKS}
+CHECKS = {check.id: check for module in (_balance, _descent, _variants) for check in module.CHECKS}
 INSTANCES = 3
+ROUNDING = 1e-13
+"""Entries of order one of a few products, orthonormal bases."""
 
 
 STATEMENTS = (
@@ -79,3 +85,23 @@ def test_a_given_problem_is_examined(seed: int) -> None:
     adopted = CHECKS["network/proposition-10"].adopt(penal, params)
     assert adopted.l2 == adopted.told == 0.2
     assert [verdict.status for verdict in examine(penal, params, checks)] == [STATUS.unmet] * 2
+
+
+@pytest.mark.covers("network:C35")
+def test_balanced_critical_points_have_no_free_blocks(seed: int) -> None:
+    """Saddles and minima made by hand: singular values σ^(1/L) of learnt modes, shared orthonormal bases, no flow."""
+    rng = np.random.default_rng(seed)
+    sigma, widths = np.array([3.0, 2.0, 0.5]), (4, 5, 4, 3)
+    bases = [np.eye(4), *(np.linalg.qr(rng.standard_normal((width, width)))[0] for width in widths[1:-1]), np.eye(3)]
+    for signature in ((), (1,), (2,), (1, 3), (2, 3), (1, 2, 3)):
+        chosen = [mode - 1 for mode in signature]
+        layers = tuple((b[:, chosen] * sigma[chosen] ** (1 / 3)) @ a[:, chosen].T for a, b in itertools.pairwise(bases))
+        for below, above in itertools.pairwise(layers):
+            np.testing.assert_allclose(above.T @ above, below @ below.T, atol=1e-14)
+        network = Network(layers, sigma)
+        form = form_of(network)
+        assert tuple(form.signature) == signature
+        assert max(float(np.max(np.abs(fill), initial=0.0)) for fill in form.fills) < ROUNDING
+        if len(signature) == 3:
+            blocks = _balance.normal_form_rest(network)
+            assert max(float(np.max(np.abs(block), initial=0.0)) for block in blocks) < ROUNDING

@@ -30,6 +30,7 @@ STATEMENTS = (
     pytest.param("network/equation-64", marks=pytest.mark.covers("network:C39", "network:F35")),
     pytest.param("network/equation-66", marks=pytest.mark.covers("network:C39", "network:F34")),
     pytest.param("network/section-6.2.2", marks=pytest.mark.covers("network:C40")),
+    pytest.param("network/erratum-equation-64", marks=pytest.mark.covers("network:E14", "network:F35")),
     pytest.param("network/erratum-equilibria", marks=pytest.mark.covers("network:E8")),
     pytest.param("network/erratum-two-nodes", marks=pytest.mark.covers("network:E7")),
     pytest.param("network/erratum-chain", marks=pytest.mark.covers("network:E11", "network:C40")),

@@ -15,7 +15,7 @@ import scipy.sparse.linalg
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float, Int
 
-from deeplinear.core import check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import check_count, check_finite, check_shape, check_x64, is_concrete
 from deeplinear.landscape._block_shift import BlockShift, adjacency
 
 LARGEST_DENSE = 2000
@@ -114,6 +114,7 @@ def imbalance(a: BlockShift) -> BlockShift:
         >>> imbalance(adjacency((jnp.array([[2.0]]), jnp.array([[3.0]])))).blocks[1]
         Array([[-5.]], dtype=float64)
     """
+    check_x64("imbalance")
     return a.commutator(a.T)
 
 
@@ -142,6 +143,7 @@ def imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
 
 def _residual(where: str, a: BlockShift, e: BlockShift) -> BlockShift:
     """$E - A^L$, or a refusal of matrices that are no network and target."""
+    check_x64(where)
     if a.shift != 1:
         raise ValueError(f"{where}: a must have shift 1, but has shift {a.shift}; make it with adjacency(params).")
     if e.shift != a.depth:
@@ -327,6 +329,7 @@ def aligned_radius(amplitudes: Any) -> Float[Array, ""]:
         >>> round(float(aligned_radius([[3.0], [4.0]])), 12)
         2.5
     """
+    check_x64("aligned_radius")
     values = jnp.asarray(amplitudes, dtype=float)
     check_shape("aligned_radius", "amplitudes", values, (None, None))
     check_finite("aligned_radius", "amplitudes", values)
@@ -352,6 +355,7 @@ def balanced_radius(amplitude: ArrayLike, depth: int) -> Float[Array, "..."]:
         >>> round(float(balanced_radius(2.0, 4)), 12)  # 2 cos(pi/6)
         1.732050807569
     """
+    check_x64("balanced_radius")
     check_count("balanced_radius", "depth", depth, at_least=1)
     return jnp.asarray(amplitude, dtype=float) * jnp.cos(jnp.pi / (depth + 2))
 
@@ -375,6 +379,7 @@ def numerical_range_boundary(params: Iterable[Any], angles: Any) -> Complex[Arra
         Array([1., 1.], dtype=float64)
     """
     where = "numerical_range_boundary"
+    check_x64(where)
     directions = jnp.asarray(angles, dtype=float)
     check_shape(where, "angles", directions, (None,))
     check_finite(where, "angles", directions)

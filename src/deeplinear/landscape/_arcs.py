@@ -32,10 +32,16 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_shape,
-    checked_params,
     is_concrete,
 )
-from deeplinear.landscape._arguments import Signature, checked_sigma, checked_signature
+from deeplinear.landscape._arguments import (
+    Signature,
+    checked_chain,
+    checked_network,
+    checked_sigma,
+    checked_signature,
+    set_name,
+)
 from deeplinear.landscape._variations import line_polynomial
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -88,6 +94,16 @@ class Submanifolds:
     signature: Signature
     unstable: tuple[Arc, ...]
     stable: tuple[Arc, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as pairs of label and text."""
+        rows = [("signature", set_name(self.signature))]
+        rows += [("unstable", f"to {set_name(arc.end)}, falls by {arc.drop:.6g}") for arc in self.unstable]
+        rows += [("stable", f"from {set_name(arc.start)}, falls by {arc.drop:.6g}") for arc in self.stable]
+        return rows
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label:<9}  {text}" for label, text in self.rows())
 
 
 def _mask(signature: Signature, modes: int) -> np.ndarray:
@@ -259,9 +275,9 @@ def arc_point(
     )
 
 
-def deep_network(where: str, widths: Sequence[int]) -> DeepLinear:
+def deep_network(where: str, widths: Any) -> DeepLinear:
     """A network with at least one hidden layer; without one there are no saddles."""
-    model = DeepLinear(tuple(widths))
+    model = checked_network(where, widths)
     if model.depth < 2:
         raise ValueError(
             f"{where}: widths must have a hidden layer, such as (3, 3, 2), but is {model.widths}; a single layer has "
@@ -351,10 +367,8 @@ def _checked_chord(where: str, problem: Any, start: Any, end: Any) -> tuple[Prob
     task = checked_problem(where, "problem", problem)
     ends = []
     for name, given in (("start", start), ("end", end)):
-        layers = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params(where, name, given))
+        layers = checked_chain(where, given, name)
         task.check(layers, f"{where}: {name}")
-        for position, layer in enumerate(layers):
-            check_finite(where, f"{name}[{position}]", layer)
         ends.append(layers)
     return task, ends[0], ends[1]
 

@@ -87,10 +87,7 @@ def check_key(where: str, key: Any) -> None:
 def check_range(where: str, *results: Any) -> None:
     """Refuse layers of which products that are needed overflow; abstract values pass unseen."""
     if any(is_concrete(result) and not np.all(np.isfinite(np.asarray(result))) for result in results):
-        raise ValueError(
-            f"{where}: params must hold numbers of moderate size, but the weights are so large that their product is "
-            "not a number."
-        )
+        raise ValueError(f"{where}: the weights are so large that their product is not a number; take smaller ones.")
 
 
 def check_pair(where: str, params: Any, direction: Any) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_count, check_number, checked_params
+from deeplinear.core import Matrix, Params, check_count, check_number, check_x64
+from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
 Vector = Float[np.ndarray, " width"]
@@ -134,14 +135,17 @@ def balance_report(params: Params) -> BalanceReport:
         >>> report.delta, report.interfaces[0].slack
         (5.0, 0.0)
     """
-    layers = [np.asarray(layer, dtype=float) for layer in checked_params("balance_report", "params", params)]
+    layers = host_layers("balance_report", params)
     found = []
     for below, above in itertools.pairwise(layers):
         left, s, _ = np.linalg.svd(below, full_matrices=True)
         _, t, right_t = np.linalg.svd(above, full_matrices=True)
         width = below.shape[0]
-        written, read = (np.pad(values**2, (0, width - len(values))) for values in (s, t))
-        norm = float(np.linalg.norm(above.T @ above - below @ below.T))
+        with np.errstate(over="ignore"):
+            written, read = (np.pad(values**2, (0, width - len(values))) for values in (s, t))
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = float(np.linalg.norm(above.T @ above - below @ below.T))
+        check_range("balance_report", norm, written, read)
         found.append(Interface(norm, written, read, (right_t @ left) ** 2))
     return BalanceReport(tuple(found))
 
@@ -166,6 +170,7 @@ def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
         >>> alignment_metric(layers, 1), alignment_metric(layers, 2)
         (Array([1.], dtype=float64), Array([4.], dtype=float64))
     """
+    checked_chain("alignment_metric", params)
     widest = min((layer.shape[0] for layer in params[:-1]), default=modes)
     check_count("alignment_metric", "modes", modes, at_least=1, at_most=widest)
     factors = [jnp.linalg.svd(layer, full_matrices=True) for layer in params]
@@ -196,6 +201,7 @@ def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matr
         >>> float(descent_drift(problem, (jnp.full((1, 1), 2.0), jnp.ones((1, 1))), 0.1)[0][0, 0].round(12))
         0.03
     """
+    check_x64("descent_drift")
     check_number("descent_drift", "lr", lr, above=0)
     checked_problem("descent_drift", "problem", problem)
     if not isinstance(problem.model, DeepLinear):

@@ -22,12 +22,13 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_shape,
+    check_x64,
     checked_layer,
     inner,
     is_concrete,
     norm,
 )
-from deeplinear.landscape._arguments import checked_chain
+from deeplinear.landscape._arguments import checked_chain, checked_network
 from deeplinear.models import DeepLinear
 
 OFF_PATTERN = 1e-12
@@ -38,8 +39,9 @@ class BlockShift(eqx.Module):
     r"""Matrix whose only blocks are those at block row $m + k$ and block column $m$.
 
     With shift $k \ge 0$ it is $\mathrm{blk}_k(F_1, \dots, F_{L+1-k})$, block $(m + k, m)$ being $F_m$; a negative shift
-    is the transpose of a positive one. `+`, `-`, scalar `*`, `@` and `.T` work block by block. A shift beyond $\pm L$
-    leaves no room for a block: such a matrix has none and is zero, which is how $A^{L+1} = 0$ comes out.
+    is the transpose of a positive one. `+`, `-`, `*` and `/` by a number, `@`, `**` by an integer and `.T` work block
+    by block. A shift beyond $\pm L$ leaves no room for a block: such a matrix has none and is zero, which is how
+    $A^{L+1} = 0$ comes out.
 
     Args:
         blocks: The blocks, in the order of their columns.
@@ -159,6 +161,14 @@ class BlockShift(eqx.Module):
     def __rmul__(self, factor: Any) -> "BlockShift":
         return self * factor
 
+    def __truediv__(self, divisor: Any) -> "BlockShift":
+        if isinstance(divisor, BlockShift) or np.ndim(divisor) != 0:
+            raise TypeError("BlockShift: / takes a number.")
+        return BlockShift(tuple(block / divisor for block in self.blocks), self.widths, self.shift)
+
+    def __pow__(self, exponent: int) -> "BlockShift":
+        return self.power(exponent)
+
     def __matmul__(self, other: Any) -> Any:
         """Product with a block-shift matrix (shifts add), or with an array of as many rows as there are nodes."""
         if not isinstance(other, BlockShift):
@@ -260,7 +270,8 @@ def embedded(target: Any, widths: tuple[int, ...]) -> BlockShift:
         3
     """
     where = "embedded"
-    network = DeepLinear(widths)
+    check_x64(where)
+    network = checked_network(where, widths)
     matrix = checked_layer(where, "target", target)
     check_shape(where, "target", matrix, network.product_shape)
     check_finite(where, "target", matrix)
@@ -287,7 +298,8 @@ def from_dense(matrix: ArrayLike, widths: tuple[int, ...], shift: int = 1) -> Bl
         (Array([[3.]], dtype=float64),)
     """
     where = "from_dense"
-    network = DeepLinear(widths)
+    check_x64(where)
+    network = checked_network(where, widths)
     check_count(where, "shift", shift, at_least=-network.depth, at_most=network.depth)
     nodes = sum(network.widths)
     dense = jnp.asarray(checked_layer(where, "matrix", matrix), dtype=float)

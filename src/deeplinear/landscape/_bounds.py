@@ -25,8 +25,16 @@ from deeplinear.core import (
     inner,
     is_concrete,
 )
-from deeplinear.landscape._arguments import checked_chain
-from deeplinear.models import DeepLinear, Problem, SquaredDistance, checked_problem, conserved
+from deeplinear.landscape._arguments import check_range, checked_chain
+from deeplinear.models import (
+    DeepLinear,
+    Problem,
+    Regression,
+    SampleRegression,
+    SquaredDistance,
+    checked_problem,
+    conserved,
+)
 
 
 class NormBounds(NamedTuple):
@@ -78,11 +86,13 @@ def norm_bounds(params: Iterable[Any]) -> NormBounds:
     product = layers[0]
     for layer in layers[1:]:
         product = layer @ product
-    return NormBounds(
+    bounds = NormBounds(
         lower=_lower(squared, offset, sizes, depth, out),
         value=jnp.vdot(product, product),
         upper=(squared / depth) ** depth,
     )
+    check_range("norm_bounds", *bounds)
+    return bounds
 
 
 def trajectory_radius(problem: Problem, params: Iterable[Any]) -> float:
@@ -114,8 +124,7 @@ def trajectory_radius(problem: Problem, params: Iterable[Any]) -> float:
             "a chain of layers that learns a whole matrix",
             1.0,
             0.0,
-            f"The problem has {type(problem.model).__name__} and {type(problem.loss).__name__}; bring it into standard "
-            "form with reduction_of, whose flow this is if the inputs are white.",
+            _advice(problem),
         )
     if float(problem.l2) > 0:
         raise HypothesisError("no penalty on the layers", float(problem.l2), 0.0, "Take l2=0.")
@@ -123,24 +132,43 @@ def trajectory_radius(problem: Problem, params: Iterable[Any]) -> float:
     problem.check(layers, where)
     depth, out = problem.model.depth, problem.model.widths[-1]
     laws = [np.asarray(c) for c in conserved(layers)]
+    check_range(where, *laws)
     offset = -float(sum(number * np.trace(c) for number, c in enumerate(laws, start=1)))
-    sizes = [float(np.linalg.norm(c, 2)) for c in laws]
-    reach = float(np.linalg.norm(np.asarray(problem.loss.target)) + np.sqrt(2 * float(problem.value(layers)))) ** 2
+    sizes = [np.float64(np.linalg.norm(c, 2)) for c in laws]
+    reach = (np.linalg.norm(np.asarray(problem.loss.target)) + np.sqrt(2 * float(problem.value(layers)))) ** 2
+    check_range(where, reach)
 
     def excess(n: float) -> Any:
-        return _lower(n, offset, sizes, depth, out) - reach
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = _lower(np.float64(n), offset, sizes, depth, out) - reach
+        check_range(where, found)
+        return found
 
     # Above `alone` the leading term over (p + reach) rises, so that the excess changes its sign once there at most.
-    alone = max(offset, (depth - 1) * max(-offset, 0.0))
+    alone = float(max(offset, (depth - 1) * max(-offset, 0.0)))
     if excess(alone) > 0:
         return float(np.sqrt(alone))
-    high = max(2 * alone, reach)
+    high = float(max(2 * alone, depth * (out ** (depth - 1) * reach) ** (1 / depth)))
     if high == 0:  # the origin, which learns nothing
         return 0.0
     while excess(high) <= 0:
         high *= 2
     root: Any = scipy.optimize.brentq(excess, alone, high, xtol=1e-15 * high)
     return float(np.sqrt(root))
+
+
+def _advice(problem: Problem) -> str:
+    """What to do with a problem that the bound does not speak of."""
+    if isinstance(problem.model, DeepLinear) and isinstance(problem.loss, Regression | SampleRegression):
+        return (
+            f"The loss is {type(problem.loss).__name__}: bring it into standard form with reduction_of, whose flow "
+            "this is if the inputs are white."
+        )
+    return (
+        f"The problem has {type(problem.model).__name__} and {type(problem.loss).__name__}. The bound needs "
+        "½‖Σ - W_{L:1}‖², in which every entry of the product is seen, and a chain all of whose weights are learnt, "
+        "whose conserved quantities stay."
+    )
 
 
 def trace_power_bounds(matrix: Any, exponent: ArrayLike) -> PowerBounds:
@@ -163,6 +191,7 @@ def trace_power_bounds(matrix: Any, exponent: ArrayLike) -> PowerBounds:
         [16.0, 16.0, 64.0]
     """
     where = "trace_power_bounds"
+    check_x64(where)
     given = jnp.asarray(checked_layer(where, "matrix", matrix), dtype=float)
     check_shape(where, "matrix", given, (None, None))
     size = given.shape[0]

@@ -19,6 +19,7 @@ from deeplinear.landscape._arguments import (
     Layers,
     Signature,
     Strengths,
+    check_range,
     checked_sigma,
     checked_signature,
     host_layers,
@@ -151,6 +152,11 @@ class CanonicalForm:
             "criticality_residual": criticality_residual(self),
         }
 
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label.ljust(width)}  {text}" for label, text in rows)
+
 
 def _rebuilt(sigma: np.ndarray, widths: tuple[int, ...], signature: Signature, fills: Layers, gauge: Layers) -> Layers:
     layers = skeleton(sigma, widths, signature)
@@ -268,7 +274,9 @@ def canonical_form(
     layers, values = host_layers(where, params), np.asarray(checked_sigma(where, sigma, ordered=True))
     widths = widths_of(layers)
     check_shape(where, "sigma", values, (min(widths[0], widths[-1]),))
-    product = multiply(layers)
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = multiply(layers)
+    check_range(where, product)
     if signature is None:
         found = detect(product, values, tolerance)[0]
         if found.signature is None:

@@ -14,10 +14,11 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import HypothesisError, Params, check_number, check_x64, inner, norm
-from deeplinear.landscape._arguments import Layers, Signature, host_layers, set_name, widths_of
+from deeplinear.landscape._arguments import Layers, Signature, check_range, host_layers, set_name, widths_of
 from deeplinear.landscape._canonical import (
     CONVERGED,
     CanonicalForm,
@@ -44,10 +45,13 @@ from deeplinear.landscape._reduction import WEAK, Reduction, reduction_of
 from deeplinear.models import Problem, checked_problem
 
 CRITICAL = 1e-6
-r"""Largest norm of the gradient in reduced coordinates, as a share of $\sigma_1$, at a critical point."""
+r"""Largest norm of the gradient in reduced coordinates, as a share of $\sigma_1^{2-1/L}$, at a critical point."""
 
 ROUNDING = 1e-10
-r"""Gradients below this share of $\sigma_1$ are rounding; above it the point is only nearly critical."""
+r"""Gradients below this share of $\sigma_1^{2-1/L}$ are rounding; above it the point is only nearly critical."""
+
+RANKS = 1e-7
+"""Singular values of products of layers below this share of the largest, or of what learnt modes make, are zero."""
 
 AGREEMENT = 1e-6
 """Relative difference up to which a number measured again is the one that was certified."""
@@ -116,7 +120,8 @@ class Least:
     def verify(self, problem: Problem, params: Params) -> Remeasured:
         """Measure the loss again."""
         value = float(problem.value(params))
-        return Remeasured(abs(value - self.least) <= AGREEMENT * max(1.0, abs(self.least)), {"value": value})
+        scale = max(float(problem.loss.value(jnp.zeros(problem.model.product_shape))), abs(self.least)) or 1.0
+        return Remeasured(abs(value - self.least) <= AGREEMENT * scale, {"value": value})
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""
@@ -248,7 +253,12 @@ class Tightened:
             between = _partial(reduced.layers, pair.upper - 1, pair.lower + 1, widths)
             above = _partial(reduced.layers, len(reduced.layers), pair.upper + 1, widths)
             around = _partial(reduced.layers, pair.lower - 1, 1, widths) @ reduced.target.T @ above
-            ranks = [int(np.sum(s > 1e-7 * max(1.0, s[0]))) for s in (_values(between), _values(around))]
+            inside, outside = pair.upper - pair.lower - 1, len(reduced.layers) - pair.upper + pair.lower - 1
+            sizes = (reduced.unit**inside, reduced.scale * reduced.unit**outside)
+            ranks = [
+                int(np.sum(s > RANKS * max(size, s[0])))
+                for s, size in zip((_values(between), _values(around)), sizes, strict=True)
+            ]
             tight &= ranks == [pair.between, pair.around] and self.rank in ranks
         measured = {"pairs": float(len(self.pairs))}
         if self.descent is not None:
@@ -369,6 +379,21 @@ class Reduced:
     def target(self) -> np.ndarray:
         return rectangular(self.sigma, self.widths)
 
+    @property
+    def scale(self) -> float:
+        r"""$\sigma_1$, the scale of products; 1 where nothing is to be learnt."""
+        return float(self.sigma[0]) or 1.0
+
+    @property
+    def unit(self) -> float:
+        r"""$\sigma_1^{1/L}$, the scale of layers."""
+        return self.scale ** (1 / len(self.layers))
+
+    @property
+    def steepness(self) -> float:
+        r"""$\sigma_1^{2-1/L}$, the scale of gradients: what layers and targets in other units multiply them by."""
+        return self.scale**2 / self.unit
+
     def turned(self, turn: np.ndarray) -> "Reduced":
         """The same in coordinates turned on both sides, which leave the target as it is."""
         inp, out = self.widths[0], self.widths[-1]
@@ -409,7 +434,15 @@ def _reduced(where: str, problem: Problem, params: Iterable[Any]) -> Reduced:
     reduction: Reduction = reduction_of(problem)
     layers = host_layers(where, params)
     problem.check(as_params(layers), where)
-    return reduced_by(reduction, layers)
+    point = reduced_by(reduction, layers)
+    check_measurable(where, point)
+    return point
+
+
+def check_measurable(where: str, point: Reduced) -> None:
+    """Refuse layers whose loss or gradient overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        check_range(where, point.value, *(size_of(part) for part in point.gradient()))
 
 
 def reduced_by(reduction: Reduction, layers: Layers) -> Reduced:
@@ -509,8 +542,8 @@ def classify(
     Args:
         problem: A deep linear network that learns a whole matrix or from whole samples, without a penalty.
         params: Its layers.
-        tolerance: Largest norm of the gradient, as a share of $\sigma_1$ and in reduced coordinates, at a point that
-            is taken for critical.
+        tolerance: Largest norm of the gradient, as a share of $\sigma_1^{2-1/L}$ and in reduced coordinates, at a point
+            that is taken for critical. Gradients scale like this: other units of the layers give the same answer.
         rank_tolerance: Singular values below this share of what they could be count as zero in ranks.
 
     Returns:
@@ -531,9 +564,9 @@ def classify(
     check_number(where, "tolerance", tolerance, above=0)
     check_number(where, "rank_tolerance", rank_tolerance, above=0)
     point = _reduced(where, problem, params)
-    scale = float(point.sigma[0]) or 1.0
+    scale = point.scale
     reduced_gradient, raw_gradient = point.gradient()
-    share, size = size_of(reduced_gradient) / scale, size_of(raw_gradient)
+    share, size = size_of(reduced_gradient) / point.steepness, size_of(raw_gradient)
     found, turn, chosen = detect(multiply(point.layers), point.sigma, CONVERGED)
     notes = []
     if share > tolerance or not found.converged:
@@ -545,7 +578,7 @@ def classify(
         )
     if share > ROUNDING:
         notes.append(
-            f"Only nearly critical: the gradient is {share:.1e} of the largest singular value. The answer is that of a "
+            f"Only nearly critical: the gradient is {share:.1e} of its scale, σ₁^(2-1/L). The answer is that of a "
             "critical point near by; nearest_critical_point finds one."
         )
     if found.signature is None:
@@ -574,7 +607,7 @@ def classify(
             if direction is None:
                 raise HypothesisError(
                     "a critical point as far as ranks can tell",
-                    criticality_residual(form) / scale,
+                    criticality_residual(form) / point.steepness,
                     rank_tolerance,
                     "Its blocks are neither zero nor clearly not: take nearest_critical_point of it, or another "
                     "rank_tolerance.",
@@ -634,7 +667,7 @@ def _descent(form: CanonicalForm, point: Reduced, tolerance: float) -> Descent |
     unit = tuple(layer / size for layer in moved)
     line = loss_along(point.layers, unit, point.target)
     order, coefficient = len(chain), float(line[len(chain)])
-    steps = np.geomspace(1e-3, 1e2, 400) * size
+    steps = np.geomspace(1e-3, 1e2, 400) * size * point.unit
     losses = np.polynomial.polynomial.polyval(steps, np.concatenate([[0.0], line[1:]]))
     first = int(np.argmax(np.diff(losses, append=np.inf) > 0)) if losses[0] < 0 else int(np.argmin(losses))
     if coefficient >= 0 or losses[first] >= 0:

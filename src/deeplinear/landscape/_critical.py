@@ -20,8 +20,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key
 
 from deeplinear.core import (
     HypothesisError,
@@ -30,17 +32,19 @@ from deeplinear.core import (
     check_number,
     check_shape,
     checked_layer,
+    is_concrete,
     near_name,
 )
 from deeplinear.landscape._arguments import (
     Layers,
     Signature,
     Strengths,
+    check_key,
+    checked_network,
     checked_sigma,
     checked_signature,
 )
 from deeplinear.landscape._reduction import LARGEST_ENUMERATION
-from deeplinear.models import DeepLinear
 
 WORST_CONDITION = 1e12
 """Bases of hidden layers beyond this condition number are refused."""
@@ -258,7 +262,7 @@ def _normal_form(
     where: str, sigma: Any, widths: Any, signature: Any, fills: Any, gauge: Any
 ) -> tuple[Layers, Layers, np.ndarray, tuple[int, ...], Signature]:
     """Layers, blocks, singular values, widths and signature, all looked at."""
-    model = DeepLinear(tuple(widths))
+    model = checked_network(where, widths)
     values = np.asarray(checked_sigma(where, sigma, ordered=True))
     check_shape(where, "sigma", values, (min(model.widths[0], model.widths[-1]),))
     chosen = checked_signature(where, signature, len(values), model.widths)
@@ -338,7 +342,7 @@ def critical_point(
 
 
 def random_critical_point(
-    rng: np.random.Generator,
+    key: Key[Array, ""],
     sigma: Strengths,
     widths: Sequence[int],
     signature: Iterable[int] | None = None,
@@ -349,7 +353,7 @@ def random_critical_point(
     r"""A random critical point.
 
     Args:
-        rng: Source of randomness, such as `np.random.default_rng(0)`.
+        key: Source of randomness, such as `jax.random.key(0)`.
         sigma: Singular values of the target, largest first.
         widths: $(d_0, \dots, d_L)$.
         signature: Modes that are learnt; by default half of the draws take the strongest ones, half any.
@@ -363,16 +367,20 @@ def random_critical_point(
 
     Example:
         >>> problem = Problem(DeepLinear((3, 3, 2)), SquaredDistance(diagonal_target(jnp.array([2.0, 1.0]), 2, 3)))
-        >>> params = random_critical_point(np.random.default_rng(0), [2.0, 1.0], (3, 3, 2), (1,))
+        >>> params = random_critical_point(jax.random.key(0), [2.0, 1.0], (3, 3, 2), (1,))
         >>> bool(norm(problem.gradient(params)) < 1e-12), round(float(problem.value(params)), 12)
         (True, 0.5)
     """
     where = "random_critical_point"
+    check_key(where, key)
+    if not is_concrete(key):
+        raise TypeError(f"{where}: key must be known, but is abstract; points are drawn on the host.")
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     values = np.asarray(checked_sigma(where, sigma, ordered=True))
     check_number(where, "condition", condition, at_least=1)
     if fills not in ("blocks", "sparse"):
         raise ValueError(f"{where}: fills {fills!r} is unknown. {near_name(fills, ('blocks', 'sparse'))}")
-    dims = DeepLinear(tuple(widths)).widths
+    dims = checked_network(where, widths).widths
     positive = int(np.sum(values > 0))
     most = min(positive, *dims)
     if signature is None:

@@ -16,7 +16,14 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from deeplinear.core import HypothesisError, Params, check_count, check_number
-from deeplinear.landscape._arguments import checked_chain, host_layers, widths_of
+from deeplinear.landscape._arguments import (
+    check_key,
+    check_range,
+    checked_chain,
+    checked_network,
+    host_layers,
+    widths_of,
+)
 from deeplinear.landscape._gauge import gauge
 from deeplinear.landscape._reduction import diagonal_target
 from deeplinear.models import DeepLinear
@@ -49,6 +56,10 @@ class SameProduct:
     def __bool__(self) -> bool:
         return self.same
 
+    def __str__(self) -> str:
+        said = "the same product" if self.same else "different products"
+        return f"{said}: they differ by {self.difference:.1e} of their size (rounding: {self.rounding:.1e})"
+
 
 def _product(layers: Sequence[np.ndarray]) -> np.ndarray:
     result = layers[0]
@@ -78,7 +89,9 @@ def same_product(first: Iterable[Any], second: Iterable[Any], *, tolerance: floa
     where = "same_product"
     check_number(where, "tolerance", tolerance, at_least=0)
     one, other = host_layers(where, first, "first"), host_layers(where, second, "second")
-    left, right = _product(one), _product(other)
+    with np.errstate(over="ignore", invalid="ignore"):
+        left, right = _product(one), _product(other)
+        check_range(where, np.linalg.norm(left), np.linalg.norm(right))
     if left.shape != right.shape:
         raise ValueError(
             f"{where}: second must have a product of shape {left.shape}, as first has, but has one of {right.shape}."
@@ -188,8 +201,11 @@ def _null(matrix: np.ndarray, size: float) -> np.ndarray:
     return right_t[_rank(values, size) :].T
 
 
-def _largest(layers: Sequence[np.ndarray]) -> float:
-    return max(float(np.linalg.norm(layer)) for layer in layers)
+def _largest(where: str, layers: Sequence[np.ndarray]) -> float:
+    with np.errstate(over="ignore"):
+        size = max(float(np.linalg.norm(layer)) for layer in layers)
+    check_range(where, size)
+    return size
 
 
 def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.0, empty: int | None = None) -> Params:
@@ -215,13 +231,14 @@ def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.
         ([False, True, False], 0.0)
     """
     where = "random_fill"
+    check_key(where, key)
     layers = host_layers(where, params, "params")
     check_number(where, "scale", scale, at_least=0)
     if empty is not None:
         check_count(where, "empty", empty, at_least=1, at_most=len(layers))
     choice, *keys = jax.random.split(key, len(layers) + 1)
     chosen = int(jax.random.randint(choice, (), 1, len(layers) + 1)) if empty is None else empty
-    fills, size = [], _largest(layers)
+    fills, size = [], _largest(where, layers)
     for number, layer in enumerate(layers, start=1):
         out, inp = layer.shape
         left = _null(layers[number], size) if number < len(layers) else np.eye(out)
@@ -248,7 +265,7 @@ def minima_dimension(widths: Sequence[int]) -> int:
         >>> minima_dimension((1, 2, 1)), minima_dimension((4, 3, 3, 2))
         (3, 19)
     """
-    network = DeepLinear(tuple(widths))
+    network = checked_network("minima_dimension", widths)
     rank = min(network.widths)
     return network.size - rank * (network.widths[0] + network.widths[-1] - rank)
 
@@ -294,8 +311,10 @@ def fibre_tangent(params: Iterable[Any]) -> Float[Array, "size dimension"]:
         (4, 3)
     """
     layers = host_layers("fibre_tangent", params, "params")
-    sizes = np.array([np.linalg.norm(layer) for layer in layers])
-    others = max(float(np.prod(np.delete(sizes, position))) for position in range(len(layers)))
+    with np.errstate(over="ignore"):
+        sizes = np.array([np.linalg.norm(layer) for layer in layers])
+        others = max(float(np.prod(np.delete(sizes, position))) for position in range(len(layers)))
+    check_range("fibre_tangent", others)
     return jnp.asarray(_null(np.asarray(product_jacobian(layers)), others))
 
 
@@ -329,7 +348,7 @@ def orbit_dimension(params: Iterable[Any]) -> int:
     if not columns:
         return 0
     values = np.linalg.svd(np.concatenate(columns, axis=1), compute_uv=False)
-    return _rank(values, _largest(layers))
+    return _rank(values, _largest("orbit_dimension", layers))
 
 
 def balanced_representative(params: Iterable[Any]) -> Params:

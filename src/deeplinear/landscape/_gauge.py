@@ -19,15 +19,15 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
-    check_count,
     check_finite,
     check_number,
     check_shape,
+    check_x64,
     checked_layer,
     is_concrete,
     random_orthogonal,
 )
-from deeplinear.landscape._arguments import checked_chain
+from deeplinear.landscape._arguments import check_key, checked_chain, checked_network
 
 LARGEST_CONDITION = 1e12
 """Condition number above which a factor counts as singular: nothing would be left of the product."""
@@ -115,10 +115,11 @@ def random_gauge(
         [10.0, 10.0]
     """
     where = "random_gauge"
-    for position, width in enumerate(widths):
-        check_count(where, f"widths[{position}]", width, at_least=1)
+    check_x64(where)
+    check_key(where, key)
+    hidden = checked_network(where, widths).widths[1:-1]
     check_number(where, "condition", condition, at_least=1, at_most=LARGEST_CONDITION)
-    return _random_factors(key, tuple(int(width) for width in widths[1:-1]), jnp.asarray(condition, dtype=float))
+    return _random_factors(key, hidden, jnp.asarray(condition, dtype=float))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -147,6 +148,7 @@ def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
         Array([0., 3.], dtype=float64)
     """
     where = "orthogonal_defect"
+    check_x64(where)
     defects = []
     for position, given in enumerate(factors):
         factor = jnp.asarray(checked_layer(where, f"factors[{position}]", given), dtype=float)

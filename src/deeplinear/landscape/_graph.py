@@ -140,6 +140,24 @@ class CriticalGraph:
         ]
         return sorted(rows, key=lambda row: -row["value"])
 
+    def __str__(self) -> str:
+        titles = ("signature", "loss", "kind", "leads to", "reached from", "greedy")
+        table = [titles] + [
+            (
+                row["signature"],
+                f"{row['value']:.6g}",
+                row["kind"],
+                str(row["leads_to"]),
+                str(row["reached_from"]),
+                "yes" if row["greedy"] else "",
+            )
+            for row in self.rows()
+        ]
+        sizes = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join(
+            "  ".join(text.ljust(size) for text, size in zip(line, sizes, strict=True)).rstrip() for line in table
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Everything as plain values; signatures are lists of mode numbers."""
         steps = set(itertools.pairwise(self.greedy))

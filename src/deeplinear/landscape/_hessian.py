@@ -655,6 +655,7 @@ def tangent_spaces(
     _checked(where, problem, params)
     check_number(where, "resting", resting, above=0)
     gradient = float(norm(problem.gradient(params)))
+    check_range(where, gradient)
     scale = float(jnp.linalg.norm(problem.loss.gradient(jnp.zeros(problem.model.product_shape))))
     bound = resting * (scale if scale > 0 else 1.0)
     if not gradient <= bound:

@@ -19,11 +19,12 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_shape,
+    check_x64,
     checked_layer,
     inner,
     spectrum,
 )
-from deeplinear.landscape._arguments import checked_chain
+from deeplinear.landscape._arguments import checked_chain, checked_network
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
 INDEPENDENT = 1e-9
@@ -116,7 +117,7 @@ def generic_independent_laws(widths: tuple[int, int, int] | tuple[int, ...]) -> 
         >>> generic_independent_laws((3, 7, 2))
         25
     """
-    network = DeepLinear(widths)
+    network = checked_network("generic_independent_laws", widths)
     if network.depth != 2:
         raise ValueError(
             f"generic_independent_laws: widths must name two layers, such as (3, 7, 2), but is {network.widths}; for "
@@ -147,6 +148,7 @@ def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
         -48.0
     """
     where = "norm_rate"
+    check_x64(where)
     checked_problem(where, "problem", problem)
     if not isinstance(problem.model, DeepLinear):
         raise TypeError(f"{where}: problem must have a DeepLinear model, but has {type(problem.model).__name__}.")
@@ -176,7 +178,8 @@ def equal_weights(sigma: Any, widths: tuple[int, ...]) -> Params:
         1.0
     """
     where = "equal_weights"
-    network = DeepLinear(widths)
+    check_x64(where)
+    network = checked_network(where, widths)
     modes = min(network.product_shape)
     values = np.asarray(checked_layer(where, "sigma", sigma), dtype=float)
     check_shape(where, "sigma", values, (modes,))
@@ -212,6 +215,7 @@ def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
         >>> float(minimal_norm(jnp.diag(jnp.array([4.0, 1.0])), 2))
         10.0
     """
+    check_x64("minimal_norm")
     check_count("minimal_norm", "depth", depth, at_least=1)
     matrix = jnp.asarray(checked_layer("minimal_norm", "product", product), dtype=float)
     check_shape("minimal_norm", "product", matrix, (None, None))

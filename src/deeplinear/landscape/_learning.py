@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_finite, check_number, check_shape, is_concrete
+from deeplinear.core import check_finite, check_number, check_shape, check_x64, is_concrete
 
 
 def learning_times(
@@ -38,6 +38,7 @@ def learning_times(
         0.25
     """
     where = "learning_times"
+    check_x64(where)
     check_number(where, "fraction", fraction, above=0)
     values, clock = jnp.asarray(singular_values, dtype=float), jnp.asarray(times, dtype=float)
     wanted = jnp.asarray(sigma, dtype=float)

@@ -19,7 +19,7 @@ import numpy as np
 from deeplinear.core import Params, check_count, check_number, check_x64
 from deeplinear.landscape._arguments import Layers, Signature, host_layers, set_name, widths_of
 from deeplinear.landscape._canonical import CanonicalForm, as_params, detect, form_of, multiply
-from deeplinear.landscape._classify import Reduced, reduced_by
+from deeplinear.landscape._classify import Reduced, check_measurable, reduced_by
 from deeplinear.landscape._critical import missed_criterion, size_of
 from deeplinear.landscape._reduction import reduction_of
 from deeplinear.models import Problem, checked_problem
@@ -28,7 +28,7 @@ LARGEST_DENSE = 1500
 """Most weights for which dense Hessians are decomposed, step after step."""
 
 SETTLED = 1e-13
-r"""Gradient, as a share of $\sigma_1$, below which steps stop."""
+r"""Gradient, as a share of $\sigma_1^{2-1/L}$, below which steps stop."""
 
 RELATIVE = 1e-10
 """Terms of the criterion below this share of what they could be count as zero."""
@@ -116,7 +116,8 @@ def nearest_critical_point(
         drop_below: Singular values of the blocks $Z_l$ up to this number are dropped even where the criterion does not
             ask for it. A plateau has strict saddles close by, and a little farther away the non-strict one without
             blocks: infinity leads there.
-        tolerance: Largest norm of the gradient at the result, as a share of $\sigma_1$ and in reduced coordinates.
+        tolerance: Largest norm of the gradient at the result, as a share of $\sigma_1^{2-1/L}$ and in reduced
+            coordinates.
         max_steps: Most steps of the settling.
 
     Returns:
@@ -144,9 +145,9 @@ def nearest_critical_point(
         )
     reduction = reduction_of(problem)
     first = reduced_by(reduction, start)
-    scale = float(first.sigma[0]) or 1.0
+    check_measurable(where, first)
     before = size_of(first.gradient()[1])
-    settled, steps = _settle(first, scale, max_steps)
+    settled, steps = _settle(first, max_steps)
     candidates = []
     for point, ended in ((first, ENDED.rounded), (settled, ENDED.settled)):
         candidates += [(_lifted(rounded), ended, named) for rounded, named in _rounded(point, drop_below)]
@@ -157,7 +158,7 @@ def nearest_critical_point(
     for layers, ended, signature in candidates:
         reduced, raw = reduced_by(reduction, layers).gradient()
         away = size_of([a - b for a, b in zip(layers, start, strict=True)])
-        judged.append((size_of(reduced) / scale, away, size_of(raw), layers, ended, signature))
+        judged.append((size_of(reduced) / first.steepness, away, size_of(raw), layers, ended, signature))
     # The settled point itself counts only where nothing could be rounded.
     good = [entry for entry in judged[:-1] if entry[0] <= tolerance] or [e for e in judged[-1:] if e[0] <= tolerance]
     if good:
@@ -207,19 +208,19 @@ def _critical_form(form: CanonicalForm, drop_below: float) -> CanonicalForm:
 # --- Settling ---------------------------------------------------------------------------------------------------------
 
 
-def _settle(point: Reduced, scale: float, max_steps: int) -> tuple[Reduced, int]:
+def _settle(point: Reduced, max_steps: int) -> tuple[Reduced, int]:
     """Damped Gauss-Newton steps on the gradient, in the coordinates of the problem."""
     gradient = point.gradient()[1]
     size, damping, taken = size_of(gradient), None, 0
     for _ in range(max_steps):
-        if size <= SETTLED * scale:
+        if size <= SETTLED * point.steepness:
             break
         values, vectors = np.linalg.eigh(_hessian(point))
         along = vectors.T @ np.concatenate([layer.ravel() for layer in gradient])
         largest = float(np.max(np.abs(values)))
         if largest == 0.0:
             break
-        damping = 1e-2 * np.sqrt(size * largest) if damping is None else damping
+        damping = 1e-2 * np.sqrt(size * largest / point.unit) if damping is None else damping
         for _ in range(12):
             step = vectors @ (-values / (values**2 + damping**2) * along)
             moved = _moved(point, step)

@@ -1,7 +1,8 @@
 r"""How fast the loss falls: rates $k$ with $\dot F \le -2kF$ for $F = \tfrac12\|\Sigma - W_{L:1}\|_F^2$.
 
-Everything is about the square distance of the whole product. The rates of `pyramid_rate` and `cumulative_rate` are
-made of conserved quantities alone, so they hold for all times: $F(t) \le F(0)\,e^{-2kt}$. Ours is $C_l =
+Everything is about the square distance of the whole product, with white inputs, and a chain of layers whose weights are
+all learnt: the functions that take layers alone speak of that loss. The rates of `pyramid_rate` and `cumulative_rate`
+are made of conserved quantities alone, so they hold for all times: $F(t) \le F(0)\,e^{-2kt}$. Ours is $C_l =
 W_{l+1}^\top W_{l+1} - W_l W_l^\top$, the opposite sign of the $C_i$ in which these rates are often written.
 """
 
@@ -27,7 +28,7 @@ from deeplinear.core import (
     is_concrete,
     spectrum,
 )
-from deeplinear.landscape._arguments import checked_sigma, network_of
+from deeplinear.landscape._arguments import check_range, checked_sigma, network_of
 from deeplinear.landscape._reduction import reduction_of
 from deeplinear.models import DeepLinear, Problem, conserved
 
@@ -49,7 +50,9 @@ def sharp_rate(params: Params) -> Float[Array, ""]:
 
     $K = \sum_j (W_{L:j+1}W_{L:j+1}^\top)\otimes(W_{j-1:1}^\top W_{j-1:1})$ moves the product, so that
     $\dot F = -\langle M, KM\rangle$ with $\|M\|^2 = 2F$; the bound is attained for the residual $M$ that is the lowest
-    eigenvector. Pure; may be mapped over networks of equal shape.
+    eigenvector. This is the rate of $F = \tfrac12\|W_{L:1} - \Sigma\|_F^2$, whatever $\Sigma$ is, with all weights
+    learnt; inputs that are not white, or entries that are not seen, make another one. Pure; may be mapped over networks
+    of equal shape.
 
     Args:
         params: Layers, first-acting first.
@@ -62,7 +65,9 @@ def sharp_rate(params: Params) -> Float[Array, ""]:
         13.0
     """
     network = network_of("sharp_rate", params)
-    return jnp.linalg.eigvalsh(network.ntk(params))[0]
+    rate = jnp.linalg.eigvalsh(network.ntk(params))[0]
+    check_range("sharp_rate", rate)
+    return rate
 
 
 def product_rate(params: Params) -> Float[Array, ""]:
@@ -70,7 +75,8 @@ def product_rate(params: Params) -> Float[Array, ""]:
 
     Term $j$ vanishes unless the widths do not fall before layer $j$ and do not rise after it. It holds at this
     moment, changes along the flow, and is useless near balance, where unlearnt singular values multiply: a network
-    that started near the origin ends with about $10^{-9}$ where `sharp_rate` is 9. Pure; may be mapped.
+    that started near the origin ends with about $10^{-9}$ where `sharp_rate` is 9. As there, the loss is
+    $\tfrac12\|W_{L:1} - \Sigma\|_F^2$ (white inputs) and all weights are learnt. Pure; may be mapped.
 
     Args:
         params: Layers, first-acting first.
@@ -90,6 +96,7 @@ def product_rate(params: Params) -> Float[Array, ""]:
     total = zero
     for j in range(len(params)):
         total = total + math.prod([*inner[:j], *outer[j + 1 :]], start=jnp.ones_like(zero))
+    check_range("product_rate", total)
     return total
 
 
@@ -134,7 +141,8 @@ def pyramid_rate(params: Params, pivot: int) -> float | None:
     For pivot $j$: widths $d_0 \le \dots \le d_{j-1}$ and $d_j \ge \dots \ge d_L$; $-C_i$ has at least $d_{i-1}$
     positive eigenvalues for $i < j$, and $C_i$ at least $d_{i+1}$ for $i \ge j$. Then
     $k = \prod_{i<j}\lambda_{1+d_i-d_{i-1}}(-C_i)\prod_{i\ge j}\lambda_{1+d_i-d_{i+1}}(C_i)$, eigenvalues in ascending
-    order, and $F(t) \le F(0)\,e^{-2kt}$ for all times. Layers that grow away from layer $j$ satisfy this.
+    order, and $F(t) \le F(0)\,e^{-2kt}$ for all times, with $F = \tfrac12\|W_{L:1} - \Sigma\|_F^2$ (white inputs) and
+    all weights learnt. Layers that grow away from layer $j$ satisfy this.
 
     Args:
         params: Layers, first-acting first.
@@ -210,7 +218,7 @@ def cumulative_rate(params: Params, pivot: int) -> float | None:
 
     For pivot $j$: hidden widths at least $\max(d_0, d_L)$; $C_i \preceq 0$ for $i < j$ and $C_i \succeq 0$ for
     $i \ge j$. Then $k = \prod_i a_i$ with the sums $a_i$ of `cumulative_factors`, and $F(t) \le F(0)\,e^{-2kt}$ for
-    all times.
+    all times, with $F = \tfrac12\|W_{L:1} - \Sigma\|_F^2$ (white inputs) and all weights learnt.
 
     Args:
         params: Layers, first-acting first.
@@ -233,8 +241,8 @@ class Rate:
     Attributes:
         kind: `pyramid` or `cumulative`.
         pivot: The layer it is built around.
-        rate: $k$; `None` where a hypothesis fails.
-        reason: Which one; empty where all hold.
+        rate: $k$; `None` where a hypothesis fails, and in a report where it is 0.
+        reason: Why there is none; empty where there is one.
     """
 
     kind: str
@@ -295,7 +303,8 @@ class RateReport:
 def rate_report(params: Params) -> RateReport:
     r"""Every rate of a network, with the reason where one does not apply.
 
-    Computed on the host.
+    Of the loss $\tfrac12\|W_{L:1} - \Sigma\|_F^2$ (white inputs) of a chain whose weights are all learnt; another loss
+    has other rates. A bound of 0 promises nothing and is told as such. Computed on the host.
 
     Args:
         params: Layers, first-acting first.
@@ -316,10 +325,17 @@ def rate_report(params: Params) -> RateReport:
         sharp=float(sharp_rate(params)),
         product=float(product_rate(params)),
         lasting=(
-            *(_pyramid(where, params, pivot) for pivot in pivots),
-            *(_cumulative(where, params, pivot) for pivot in pivots),
+            *(_promising(_pyramid(where, params, pivot)) for pivot in pivots),
+            *(_promising(_cumulative(where, params, pivot)) for pivot in pivots),
         ),
     )
+
+
+def _promising(rate: Rate) -> Rate:
+    """The rate, unless it is 0, which promises nothing."""
+    if rate.rate == 0:
+        return Rate(rate.kind, rate.pivot, None, "the bound is 0, which promises nothing")
+    return rate
 
 
 def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = None) -> Float[Array, " eigenvalues"]:
@@ -430,6 +446,7 @@ def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: f
         (1.0, 20.085537)
     """
     where = "envelope_excess"
+    check_x64(where)
     at, values = (
         jnp.asarray(checked_layer(where, name, value), dtype=float)
         for name, value in (("times", times), ("losses", losses))
@@ -460,13 +477,11 @@ def _pyramid(where: str, params: Params, pivot: int) -> Rate:
     for i, factor in enumerate(factors, start=1):
         if not factor > rounding:
             wanted, sign = (network.widths[i - 1], "-") if i < pivot else (network.widths[i + 1], "")
-            return Rate(
-                "pyramid",
-                pivot,
-                None,
-                f"{sign}C_{i} must have at least {wanted} positive eigenvalues, but number {wanted} from the top is "
-                f"{factor:.3g}",
-            )
+            many = "1 positive eigenvalue" if wanted == 1 else f"{wanted} positive eigenvalues"
+            which = "the largest" if wanted == 1 else f"number {wanted} from the top"
+            value = f"{factor:.3g}" if factor < -rounding else "0 to rounding"
+            reason = f"{sign}C_{i} must have at least {many}, but {which} is {value}"
+            return Rate("pyramid", pivot, None, reason)
     return Rate("pyramid", pivot, float(np.prod(factors)))
 
 

@@ -26,6 +26,7 @@ from deeplinear.core import (
     checked_layer,
     near_name,
 )
+from deeplinear.landscape._arguments import checked_network
 from deeplinear.models import (
     DeepLinear,
     Problem,
@@ -126,6 +127,7 @@ def diagonal_target(sigma: Float[Array, " modes"], out: int, inp: int) -> Matrix
         >>> diagonal_target(jnp.array([2.0]), 1, 2)
         Array([[2., 0.]], dtype=float64)
     """
+    check_x64("diagonal_target")
     values = jnp.asarray(sigma, dtype=float)
     place = jnp.arange(values.shape[0])
     return jnp.zeros((out, inp), values.dtype).at[place, place].set(values)
@@ -191,15 +193,22 @@ def reduction_of(problem: Problem) -> Reduction:
     check_x64(where)
     checked_problem(where, "problem", problem)
     loss = problem.loss
-    if not isinstance(problem.model, DeepLinear) or not isinstance(
-        loss, SquaredDistance | Regression | SampleRegression
-    ):
+    there = "Gradients and Hessians are there for every problem."
+    if not isinstance(problem.model, DeepLinear):
         raise HypothesisError(
-            "a chain of layers and a square loss of the whole product",
+            "a chain of layers whose weights are all learnt",
             1.0,
             0.0,
-            f"{type(problem.model).__name__} with {type(loss).__name__} has no known list of critical points: an entry "
-            "that is not observed may take any value there. Gradients and Hessians are there for every problem.",
+            f"The critical points of a {type(problem.model).__name__} model are not known: weights that are fixed or "
+            f"tied have no gradient of their own to vanish. {there}",
+        )
+    if not isinstance(loss, SquaredDistance | Regression | SampleRegression):
+        raise HypothesisError(
+            "a square loss of the whole product",
+            1.0,
+            0.0,
+            f"The critical points of {type(loss).__name__} are not known: the theory needs the square distance of "
+            f"every entry of the product from its target. {there}",
         )
     if float(problem.l2) > 0:
         raise HypothesisError("no penalty on the layers", float(problem.l2), 0.0, "Take l2=0.")
@@ -273,15 +282,18 @@ class Assumptions(eqx.Module):
     partial_sums_distinct: bool | None
 
     @property
-    def all(self) -> bool:
-        """Whether all hold; sums that were not enumerated do not count."""
-        return self.filling and self.positive and self.distinct and self.partial_sums_distinct is not False
+    def all(self) -> bool | None:
+        """Whether all hold; `None` where that hangs on sums that were not enumerated."""
+        if not (self.filling and self.positive and self.distinct):
+            return False
+        return self.partial_sums_distinct
 
 
 def check_assumptions(sigma: Any, widths: tuple[int, ...]) -> Assumptions:
     r"""Which standing assumptions on the task and the widths hold.
 
-    Sums are compared relative to the largest, to $10^{-12}$.
+    Sums are compared relative to the largest, to $10^{-12}$, where there are at most 20 singular values; beyond, that
+    answer is `None`, and so is `all` unless another assumption fails.
 
     Args:
         sigma: Singular values of the task.
@@ -295,7 +307,7 @@ def check_assumptions(sigma: Any, widths: tuple[int, ...]) -> Assumptions:
         False
     """
     where = "check_assumptions"
-    network = DeepLinear(widths)
+    network = checked_network(where, widths)
     values = np.asarray(checked_layer(where, "sigma", sigma), dtype=float)
     out = min(network.widths[0], network.widths[-1])
     check_shape(where, "sigma", values, (out,))

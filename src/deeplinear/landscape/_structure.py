@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params, check_number
-from deeplinear.landscape._arguments import network_of
+from deeplinear.landscape._arguments import check_range, network_of
 from deeplinear.models import DeepLinear, balancedness, lambda_estimate
 
 TOLERANCE = 1e-8
@@ -169,7 +169,9 @@ def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
     """
     check_number("structure", "tolerance", tolerance, above=0)
     network_of("structure", params)
-    return Structure(*(float(defect) for defect in _defects(params)), tolerance=float(tolerance))
+    defects = _defects(tuple(jnp.asarray(layer, dtype=float) for layer in params))
+    check_range("structure", *defects)
+    return Structure(*(float(defect) for defect in defects), tolerance=float(tolerance))
 
 
 @jax.jit

@@ -89,6 +89,7 @@ def line_polynomial(problem: Problem, params: Params, direction: Params) -> Floa
         )
     problem.check(params, "line_polynomial")
     check_quadratic("line_polynomial", problem)
+    check_pair("line_polynomial", params, direction)
     product, *moves = variations(params, direction)
     slope = problem.loss.gradient(product)
     bent = [problem.loss.curvature(product, move) for move in moves]

@@ -97,7 +97,8 @@ def draw_critical_graph(
                 "linewidth": 0.7 + 2.3 * share,
                 "shrinkA": 4,
                 "shrinkB": 4,
-                "connectionstyle": "arc3,rad=-0.12",
+                # Names stand to the upper right of their nodes: passages within a column bend to the left of it.
+                "connectionstyle": f"arc3,rad={0.12 if len(start) == len(end) else -0.12}",
                 "mutation_scale": 8,
             },
             zorder=2,

@@ -17,6 +17,9 @@ MOST_MODES = 6
 NAMED = 12
 """Up to so many critical values have their names written."""
 
+LINEAR = 1e-3
+"""Share of the largest eigenvalue below which the axis of eigenvalues is linear at the most."""
+
 
 def plot_portrait(found: Portrait, *, title: str | None = None) -> "Figure":
     """Singular values of layers and product, the ladder of critical values, and the spectrum of the Hessian.
@@ -95,7 +98,8 @@ def _ladder(axes: "Axes", found: Portrait) -> None:
     axes.set_xticks(range(len(found.sigma) + 1))
     axes.set_xlabel("number of modes learnt")
     axes.set_ylabel("loss")
-    axes.set_ylim(-0.05 * total + constant, max(1.1 * total + constant, 1.05 * found.loss))
+    low, high = -0.05 * total + constant, max(1.1 * total + constant, 1.05 * found.loss)
+    axes.set_ylim(low, low + 1.4 * (high - low))  # room for the legend above
     axes.legend(loc="upper right", fontsize="small")
     axes.set_title("critical values")
 
@@ -119,7 +123,8 @@ def _hessian(axes: "Axes", found: Portrait) -> None:
             )
     small = np.abs(values[np.abs(values) > edge])
     if len(small) and small.max() > 100 * small.min():
-        axes.set_yscale("symlog", linthresh=float(small.min()))
+        edge = max(float(small.min()), LINEAR * float(small.max()))
+        axes.set_yscale("symlog", linthresh=10.0 ** np.ceil(np.log10(edge)))
     axes.set_xlabel("number of the eigenvalue")
     axes.set_ylabel("eigenvalue of the Hessian")
     axes.legend(loc="upper left", fontsize="small")

@@ -5,7 +5,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import Array, Key
 
 from deeplinear.core import HypothesisError
 from deeplinear.landscape import (
@@ -71,6 +73,10 @@ def several_layers(where: str, widths: Sequence[int]) -> None:
         raise ValueError(f"{where}: widths must be those of two or more layers, but are {tuple(widths)}.")
 
 
+def _key(rng: np.random.Generator) -> Key[Array, ""]:
+    return jax.random.key(int(rng.integers(2**31)))
+
+
 def draw_point(
     rng: np.random.Generator,
     widths: Sequence[int] | None = None,
@@ -81,7 +87,7 @@ def draw_point(
     widths = SHAPES[int(rng.integers(len(SHAPES)))] if widths is None else tuple(widths)
     sigma = draw_sigma(rng, min(widths[0], widths[-1]))
     style = ("blocks", "sparse")[int(rng.integers(2))] if fills is None else fills
-    layers = random_critical_point(rng, sigma, widths, signature, fills=style)
+    layers = random_critical_point(_key(rng), sigma, widths, signature, fills=style)
     return Network(tuple(np.asarray(layer) for layer in layers), sigma)
 
 
@@ -213,7 +219,7 @@ def _draw_level(rng: np.random.Generator, widths: tuple[int, ...] | None = None)
     rank = int(rng.integers(0, most)) if most > 1 else 0
     signature = tuple(sorted(int(i) + 1 for i in rng.choice(modes, size=rank, replace=False)))
     sigma = draw_sigma(rng, modes)
-    layers = random_critical_point(rng, sigma, widths, signature)
+    layers = random_critical_point(_key(rng), sigma, widths, signature)
     return Network(tuple(np.asarray(layer) for layer in layers), sigma)
 
 

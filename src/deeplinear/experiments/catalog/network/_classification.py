@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from deeplinear.core import check_count, check_number
@@ -52,7 +53,8 @@ class Saddles:
         sigma = draw_sigma(rng, min(widths[0], widths[-1]))
         signature = tuple(range(1, 1 + int(rng.integers(0, min(widths))))) if place % 4 < 2 else None
         style = "sparse" if place % 2 else "blocks"
-        layers = random_critical_point(rng, sigma, widths, signature, fills=style, condition=self.condition)
+        key = jax.random.key(int(rng.integers(2**31)))
+        layers = random_critical_point(key, sigma, widths, signature, fills=style, condition=self.condition)
         return Network(tuple(np.asarray(layer) for layer in layers), sigma)
 
 
@@ -217,6 +219,7 @@ def claims_saddles(dataset: "xarray.Dataset", spec: Saddles) -> list[Claim]:
 EXPERIMENTS = (
     Experiment(
         id="network/saddles",
+        version=2,
         source="Proposition 18",
         shows="The kinds of several hundred random critical points, told from their normal forms, beside the smallest "
         "eigenvalues of their Hessians: the two agree on every point.",

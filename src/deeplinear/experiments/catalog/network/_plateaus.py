@@ -179,7 +179,7 @@ def _code(signature: Signature | None) -> int:
 
 
 def _signature(code: int) -> Signature:
-    return tuple(mode + 1 for mode in range(int(code).bit_length()) if code >> mode & 1)
+    return tuple(mode + 1 for mode in range(code.bit_length()) if code >> mode & 1)
 
 
 def plot_plateaus(dataset: "xarray.Dataset", spec: Plateaus) -> "Figure":
@@ -196,7 +196,7 @@ def plot_plateaus(dataset: "xarray.Dataset", spec: Plateaus) -> "Figure":
     for place in range(len(spec.depths)):
         for run in range(spec.runs):
             codes = np.asarray(dataset["found"][place, run])
-            way = " → ".join(set_name(_signature(code)) for code in codes if code != MISSING)
+            way = " → ".join(set_name(_signature(int(code))) for code in codes if code != MISSING)
             ways.setdefault(way, np.zeros(len(spec.depths)))[place] += 1
     ordered = sorted(ways.items(), key=lambda item: -item[1].sum())
     shown = [

@@ -511,12 +511,13 @@ def plot_slices(dataset: "xarray.Dataset", spec: Slices) -> "Figure":
             _dress(axis, box[1], elevation, azimuth, size=6.0)
             name = f"({', '.join(names)})"
             # Within the axes: a title stands above the empty corners of the picture.
-            axis.text2D(0.5, 0.96, name if row == 0 else f"{name}, second view", transform=axis.transAxes, ha="center")
+            axis.text2D(0.5, 0.92, name if row == 0 else f"{name}, second view", transform=axis.transAxes, ha="center")
     left, right = figure.add_subplot(grid[2, :2]), figure.add_subplot(grid[2, 2:])
     shared = dataset["shared_limit"].to_numpy()
     reach = 1.4 * spec.reach
     line = np.linspace(-reach, reach, 400)
-    for colour, law, points in zip(itertools.cycle(COLOURS[:-1]), spec.laws, shared, strict=False):
+    hues = [colour for colour in COLOURS if colour not in (GREEN, SADDLE)]
+    for colour, law, points in zip(itertools.cycle(hues), spec.laws, shared, strict=False):
         # w₁² - w₃² = c: a hyperbola, over w₁ if c is negative and over w₃ if it is positive.
         across = np.sqrt(line**2 + abs(law))
         for sign in (-1, 1):

@@ -1,0 +1,71 @@
+"""The report on given weights: what it says, and that it says nothing that does not hold for the task."""
+
+import itertools
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deeplinear.landscape import KIND, portrait
+from deeplinear.models import Completion, DeepLinear, Problem, Regression, SquaredDistance, skip_network
+
+WIDTHS = (3, 3, 2)
+TARGET = np.array([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+
+
+def layers(seed: int, widths: tuple[int, ...] = WIDTHS) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((out, inp)) for inp, out in itertools.pairwise(widths)]
+
+
+def test_everything_is_told_of_a_square_loss(seed: int) -> None:
+    """Loss, gradient and spectrum by plain formulas; a critical point near by is one."""
+    first, second = layers(seed)
+    found = portrait([first, second], Problem(DeepLinear(WIDTHS), SquaredDistance(TARGET)))
+    error = second @ first - TARGET
+    assert found.loss == pytest.approx(0.5 * np.sum(error**2), rel=1e-12)
+    gradient = np.sqrt(np.sum((second.T @ error) ** 2) + np.sum((error @ first.T) ** 2))
+    assert found.gradient_norm == pytest.approx(gradient, rel=1e-12)
+    assert found.place is not None and found.place.kind is KIND.regular
+    assert found.nearest is not None and found.nearest.found and found.nearest_place is not None
+    assert found.nearest_place.kind is not KIND.regular
+    assert found.inertia is not None and found.inertia.index + found.inertia.nullity + found.inertia.positive == 15
+    kernel = np.kron(np.eye(2), first.T @ first) + np.kron(second @ second.T, np.eye(3))
+    assert found.rates is not None and found.rates.sharp == pytest.approx(np.linalg.eigvalsh(kernel)[0], rel=1e-9)
+    np.testing.assert_allclose(found.layer_singular_values[0], np.linalg.svd(first, compute_uv=False), rtol=1e-12)
+    json.dumps(found.to_json(), allow_nan=False)
+    text = str(found)
+    assert all(title in text for title in ("Network", "Task", "Place", "Curvature", "Rates of convergence"))
+
+
+def test_what_does_not_hold_for_the_task_is_left_out_and_said() -> None:
+    rng = np.random.default_rng(0)
+    x = 0.1 * rng.standard_normal((3, 50))
+    model = DeepLinear(WIDTHS)
+    coloured = portrait(layers(0), Problem(model, Regression.from_data(x, TARGET @ x)))
+    assert coloured.rates is None and coloured.place is not None
+    assert any("white inputs" in note for note in coloured.notes)
+    partly = portrait(layers(0), Problem(model, Completion(TARGET, np.ones((2, 3)) - np.eye(2, 3))))
+    assert partly.rates is None and partly.place is None and partly.inertia is not None
+    assert any("kind of point cannot be told" in note for note in partly.notes)
+    skip = skip_network((2, 3, 2), 0, 2)
+    zero = skip.embed((jnp.zeros((3, 2)), jnp.zeros((2, 3))))
+    masked = portrait(zero, Problem(skip.model, SquaredDistance(np.diag([3.0, 2.0]))))
+    assert masked.rates is None and masked.laws is None
+    assert masked.inertia is not None and (masked.inertia.index, masked.inertia.nullity) == (6, 0)
+    assert any("fixed" in note for note in masked.notes)
+    alone = portrait(layers(0))
+    assert alone.loss is None and alone.rates is not None and "No task" in alone.notes[0]
+
+
+def test_large_networks_and_bad_weights(seed: int) -> None:
+    """Above the limit only the ends of the spectrum are found; the origin of a deep network is flat."""
+    problem = Problem(DeepLinear((3, 3, 3, 2)), SquaredDistance(TARGET))
+    found = portrait([np.zeros(shape) for shape in problem.model.shapes], problem, largest=10)
+    assert found.hessian is not None and not found.hessian.complete and found.inertia is None
+    assert np.all(found.hessian.values == 0) and any("extreme eigenvalues" in note for note in found.notes)
+    with pytest.raises(ValueError, match=r"portrait: params\[1\] must be finite"):
+        portrait([np.eye(2), np.full((2, 2), np.nan)])
+    with pytest.raises(ValueError, match=r"portrait: .* so large that"):
+        portrait([1e200 * np.ones((2, 2))] * 2)
