@@ -11,12 +11,10 @@ CHECKS = {check.id: check for module in (_hessian, _rates) for check in module.C
 INSTANCES = 4
 STATEMENTS = (
     pytest.param("network/equation-22", marks=pytest.mark.covers("network:C9", "network:F8")),
-    pytest.param("network/erratum-remainder", marks=pytest.mark.covers("network:E12")),
     pytest.param("network/lemma-19", marks=pytest.mark.covers("network:C9")),
     pytest.param("network/proposition-12", marks=pytest.mark.covers("network:C16")),
     pytest.param("network/proposition-13", marks=pytest.mark.covers("network:C17", "network:F10")),
     pytest.param("network/erratum-origin", marks=pytest.mark.covers("network:C43", "network:E12")),
-    pytest.param("network/erratum-singular-hessian", marks=pytest.mark.covers("network:E5")),
     pytest.param("network/balanced-spectrum", marks=pytest.mark.covers("network:C35", "network:F27")),
     pytest.param("network/descent-threshold", marks=pytest.mark.covers("network:C41", "network:F27")),
     pytest.param("network/proposition-26", marks=pytest.mark.covers("network:C26")),
@@ -70,7 +68,6 @@ def test_statements_of_other_widths(seed: int) -> None:
         "network/proposition-27": ((3, 2, 3, 2), "widths must grow"),
         "network/proposition-28": ((3, 2, 3), "hidden widths must be at least"),
         "network/proposition-12": ((3, 2, 3), "no bottleneck"),
-        "network/erratum-singular-hessian": ((3, 2, 2), "as many inputs as outputs"),
     }
     for name, (widths, words) in refusals.items():
         sized = CHECKS[name].sized

@@ -163,52 +163,6 @@ EQUATION_22 = Check(
     adopt=adopt_line,
 )
 
-REMAINDER = {"remainder of second order over ε³, relative": 1e-9}
-
-
-def _measure_remainder(line: Line) -> Measured:
-    network, target = line.network, line.told + line.network.product
-    _, coefficients, _, _ = _library(network.problem, network.params, _direction(network))
-    c, steps = np.asarray(coefficients), (0.5, 1.0, 2.0)
-    rest, wanted = [], []
-    for e in steps:
-        product = times([w + e * v for w, v in zip(network.layers, network.direction, strict=True)])
-        loss = 0.5 * float(np.sum((target - product) ** 2))
-        rest.append((loss - c[0] - e * c[1] - e * e * c[2]) / e**3)
-        wanted.append(np.polynomial.polynomial.polyval(e, c[3:]))
-    return Measured(
-        {next(iter(REMAINDER)): missed(rest, wanted)},
-        printed=max(float(abs(c[3]) / np.max(np.abs(c))), _too_many_exponents(network)),
-    )
-
-
-def _too_many_exponents(network: Network) -> float:
-    """By how much ρ₁ is missed where its sum runs over L exponents in place of two: terms are counted repeatedly."""
-    depth = network.depth
-    printed, wanted = np.zeros_like(network.product), np.zeros_like(network.product)
-    for j in range(1, depth + 1):
-        term = network.partial(depth, j + 1) @ network.direction[j - 1] @ network.partial(j - 1, 1)
-        wanted += term
-        # Ways to write the j − 1 layers that act before V as a sum of the L − 1 exponents that follow it.
-        printed += math.comb(j - 1 + depth - 2, depth - 2) * term
-    return missed(printed, wanted)
-
-
-ERRATUM_REMAINDER = Check(
-    id="network/erratum-remainder",
-    source="Section 3.3 and equation 34",
-    statement="ρ_k is a sum over k + 1 exponents, and the remainder of the expansion to second order is O(ε³).",
-    hypotheses=(Hypothesis("three layers or more", lambda line: float(3 - line.network.depth)),),
-    tolerances=REMAINDER,
-    measure=each(_measure_remainder),
-    draw=lambda rng: draw_line(rng, CHAIN),
-    violations=(Violation("the residual of another task", another_residual),),
-    printed="ρ_k is a sum over h exponents, and the remainder is o(ε³).",
-    printed_tolerance=1e-6,
-    sized=draw_line,
-    adopt=adopt_line,
-)
-
 
 # --- Gauge ------------------------------------------------------------------------------------------------------------
 
@@ -451,52 +405,6 @@ ERRATUM_ORIGIN = Check(
     sized=_draw_origin,
 )
 
-NONSINGULAR = {"Hessian eigenvalues against ±σ, each as often as there are hidden units, relative": ROUNDING}
-
-
-def _measure_nonsingular(network: Network) -> Measured:
-    hidden = network.widths[1]
-    values = np.linalg.eigvalsh(np.asarray(hessian_matrix(network.problem, network.params)))
-    wanted = np.sort(np.concatenate([s * np.repeat(network.sigma, hidden) for s in (-1, 1)]))
-    if len(wanted) != len(values):
-        return Measured({next(iter(NONSINGULAR)): math.inf})
-    return Measured(
-        {next(iter(NONSINGULAR)): missed(values, wanted)},
-        printed=float(np.min(np.abs(values)) / np.max(np.abs(values))),
-        facts={"smallest eigenvalue in size": float(np.min(np.abs(values)))},
-    )
-
-
-def _draw_square(rng: np.random.Generator, widths: Sequence[int] = (2, 3, 2)) -> Network:
-    if len(widths) != 3 or widths[0] != widths[2]:
-        raise ValueError(f"widths must be those of two layers with as many inputs as outputs, but are {tuple(widths)}.")
-    return _draw_origin(rng, widths)
-
-
-ERRATUM_SINGULAR = Check(
-    id="network/erratum-singular-hessian",
-    source="Section 1; Propositions 3, 15 and 20",
-    statement=(
-        "At the origin of two layers with as many inputs as outputs the Hessian has the eigenvalues ±σ_i: it is "
-        "regular and the origin an isolated critical point."
-    ),
-    hypotheses=(
-        Hypothesis("two layers", lambda n: float(abs(n.depth - 2))),
-        Hypothesis("as many inputs as outputs", lambda n: float(abs(n.widths[0] - n.widths[-1]))),
-        Hypothesis("all layers vanish", lambda n: max(float(np.max(np.abs(layer))) for layer in n.layers)),
-    ),
-    tolerances=NONSINGULAR,
-    measure=each(_measure_nonsingular),
-    draw=_draw_square,
-    violations=(
-        Violation("more inputs than outputs", lambda rng: _draw_origin(rng, FUNNEL)),
-        Violation("a point beside the origin", lambda rng: _draw_origin(rng, (2, 3, 2), scale=0.5)),
-    ),
-    printed="the Hessian is singular at every critical point, and no critical point is isolated.",
-    printed_tolerance=1e-9,
-    sized=_draw_square,
-)
-
 
 # --- At a balanced minimum --------------------------------------------------------------------------------------------
 
@@ -635,12 +543,10 @@ DESCENT_THRESHOLD = Check(
 
 CHECKS = (
     EQUATION_22,
-    ERRATUM_REMAINDER,
     LEMMA_19,
     PROPOSITION_12,
     PROPOSITION_13,
     ERRATUM_ORIGIN,
-    ERRATUM_SINGULAR,
     BALANCED_SPECTRUM,
     DESCENT_THRESHOLD,
 )

@@ -169,43 +169,6 @@ DEPENDENCE = Check(
 )
 
 
-def _two_nodes(rng: np.random.Generator) -> Counted:
-    """Independent, parallel, one of them zero, both zero."""
-    first, second = draw_layers(rng, (1, 2, 1))
-    kind = int(rng.integers(4))
-    pairs = ((first, second), (first, -0.7 * first.T), (first, 0 * second), (0 * first, 0 * second))
-    return _counted(pairs[kind])
-
-
-def _measure_two_nodes(instance: Counted) -> Measured:
-    measured = _measure_counts(instance)
-    return dataclasses.replace(measured, printed=3.0 - measured.facts["independent"])
-
-
-TWO_NODES = Check(
-    id="network/two-hidden-nodes",
-    source="Section 6.2.3",
-    statement=(
-        "The three laws of one input, two hidden nodes and one output are independent if and only if W₁ and W₂ᵀ are; "
-        "otherwise two are, and none at the origin."
-    ),
-    hypotheses=(
-        RANK_TOLD,
-        Hypothesis("two hidden nodes", lambda c: abs(c.layers[0].shape[0] - 2)),
-    ),
-    tolerances=COUNTS,
-    measure=each(_measure_two_nodes),
-    draw=_two_nodes,
-    violations=(
-        Violation(
-            "parallel layers told to be independent",
-            lambda rng: dataclasses.replace(_counted((w := draw_layers(rng, (1, 2))[0], w.T)), rank=2),
-        ),
-    ),
-    printed="their span has dimension 3 at every point.",
-    printed_tolerance=0.0,
-)
-
 ORTHOGONAL = {"differentials of the laws along the motion, relative": ROUNDING}
 
 
@@ -366,4 +329,4 @@ EQUAL_WEIGHTS = Check(
     sized=_sized_equal,
 )
 
-CHECKS = (LAW_COUNT, DEPENDENCE, TWO_NODES, DIFFERENTIALS, TABLE_1, PROPOSITION_9, EQUAL_WEIGHTS)
+CHECKS = (LAW_COUNT, DEPENDENCE, DIFFERENTIALS, TABLE_1, PROPOSITION_9, EQUAL_WEIGHTS)
