@@ -9,9 +9,18 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # made as for users.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
+# Test processes are the parallel part: each keeps to one processor and starts no threads that compile. (XLA may end a
+# process with a segmentation fault where one thread writes a program to the cache while another compiles.)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("DEEPLINEAR_PROCESSORS", "1")
+
+import gc
 import shutil
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
+import equinox as eqx
 import jax
 import jaxtyping
 import pytest
@@ -31,6 +40,9 @@ jaxtyping.install_import_hook("deeplinear", "checking.annotations")
 
 DEFAULT_SEEDS = 2
 
+MOST_MEMORY = 3e9
+"""Bytes above which a test process forgets what it compiled; the folder it shares with the others has it still."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -43,6 +55,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = any("seed" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
     if "seed" in metafunc.fixturenames and not own:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")), scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bounded_memory() -> Iterator[None]:
+    yield
+    statistics = Path("/proc/self/statm")
+    if statistics.exists() and int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_MEMORY:
+        eqx.clear_caches()
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_unconfigure() -> None:

@@ -12,7 +12,10 @@ import deeplinear.exact
 from deeplinear.exact import block_form, input_noise_loss, noise_optimal_lambda, reversal_mode, weight_noise_loss
 from deeplinear.theory import checks
 
-PAGE = (Path(__file__).parents[2] / "docs" / "errata.md").read_text(encoding="utf-8")
+WHOLE = (Path(__file__).parents[2] / "docs" / "errata.md").read_text(encoding="utf-8")
+PAGE = WHOLE[WHOLE.index("## Exact solutions") : WHOLE.index("## Gradient flow in deep linear networks")]
+"""The part on this paper."""
+
 ROUNDING = 1e-14
 """A few operations on numbers of order one."""
 
