@@ -1,0 +1,213 @@
+r"""Bures–Wasserstein geometry of positive definite matrices, the depth-two geometry in closed form.
+
+$g_X(Y, Z) = \tfrac12\langle Y, \mathcal L_X^{-1}Z\rangle$ with $\mathcal L_X(Y) = XY + YX$ is the metric that makes
+$W \mapsto WW^\top$ a Riemannian submersion. The metric of two layers, restricted to positive definite matrices, is
+twice this one (both layers move), so distances there are $\sqrt2$ times as long.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from deeplinear.core import HypothesisError, Matrix, check_finite, check_shape, is_concrete
+from deeplinear.geometry._metric import checked_point
+
+SYMMETRIC = 1e-10
+"""Largest asymmetry, relative to the largest entry."""
+
+
+def bures_map(start: Any, end: Any) -> Matrix:
+    r"""The positive definite $T$ with $TAT = B$: the optimal map between centred Gaussians of covariances $A$ and $B$.
+
+    From a Cholesky factor $A = CC^\top$ as $T = C^{-\top}(C^\top B C)^{1/2}C^{-1}$.
+
+    Args:
+        start: $A$, positive definite.
+        end: $B$, positive semi-definite.
+
+    Returns:
+        $T$.
+
+    Example:
+        >>> bures_map(jnp.diag(jnp.array([4.0, 1.0])), jnp.diag(jnp.array([1.0, 9.0])))
+        Array([[0.5, 0. ],
+               [0. , 3. ]], dtype=float64)
+    """
+    where = "bures_map"
+    a, b = _pair(where, start, end)
+    factor = jnp.linalg.cholesky(a)
+    root = _root(factor.T @ b @ factor)
+    half = solve_triangular(factor, root, lower=True, trans="T")
+    return _even(solve_triangular(factor, half.T, lower=True, trans="T").T)
+
+
+def geometric_mean(first: Any, second: Any) -> Matrix:
+    r"""$A \# B$: the positive definite $M$ with $MA^{-1}M = B$.
+
+    Args:
+        first: $A$, positive definite.
+        second: $B$, positive definite.
+
+    Returns:
+        $M$; the same with the arguments exchanged.
+
+    Example:
+        >>> geometric_mean(4 * jnp.eye(1), 9 * jnp.eye(1))
+        Array([[6.]], dtype=float64)
+    """
+    a, b = _pair("geometric_mean", first, second, ("first", "second"))
+    factor = jnp.linalg.cholesky(a)
+    half = solve_triangular(factor, b, lower=True)
+    inner = _root(solve_triangular(factor, half.T, lower=True))
+    return _even(factor @ inner @ factor.T)
+
+
+def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
+    r"""$\tfrac12\langle Y, \mathcal L_X^{-1}Z\rangle$ for symmetric tangents.
+
+    Args:
+        point: $X$, positive definite.
+        first: $Y$, symmetric.
+        second: $Z$, symmetric.
+
+    Example:
+        >>> float(bures_inner(jnp.eye(2), jnp.eye(2), jnp.eye(2)))
+        0.5
+    """
+    where = "bures_inner"
+    x = _definite(where, "point", point)
+    y, z = (_symmetric(where, name, value) for name, value in (("first", first), ("second", second)))
+    for name, value in (("first", y), ("second", z)):
+        check_shape(where, name, value, x.shape)
+    values, vectors = jnp.linalg.eigh(x)
+    one, other = (vectors.T @ w @ vectors for w in (y, z))
+    return 0.5 * jnp.sum(one * other / (values[:, None] + values[None]))
+
+
+def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times size size"]:
+    r"""Geodesic $((1-t)I + tT)\,A\,((1-t)I + tT)$ from $A$ to $B$, $T$ being `bures_map`.
+
+    Args:
+        start: $A$, positive definite.
+        end: $B$, positive semi-definite.
+        times: Times of any shape, from 0 at $A$ to 1 at $B$.
+
+    Returns:
+        The matrices, times first.
+
+    Example:
+        >>> bures_geodesic(4 * jnp.eye(1), 9 * jnp.eye(1), 0.5)
+        Array([[6.25]], dtype=float64)
+    """
+    where = "bures_geodesic"
+    a, _ = _pair(where, start, end)
+    t = jnp.asarray(times, dtype=float)
+    check_finite(where, "times", t)
+    return bures_exponential(a, bures_map(start, end) - jnp.eye(a.shape[0]), t)
+
+
+def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*times size size"]:
+    r"""Geodesic $(I + tP)A(I + tP)$ that starts at $A$ with momentum $P$, velocity $AP + PA$.
+
+    It leaves the positive definite matrices at `bures_exit`.
+
+    Args:
+        start: $A$, positive definite.
+        momentum: $P$, symmetric.
+        times: Times of any shape.
+
+    Returns:
+        The matrices, times first.
+    """
+    where = "bures_exponential"
+    a, p = _definite(where, "start", start), _symmetric(where, "momentum", momentum)
+    check_shape(where, "momentum", p, a.shape)
+    t = jnp.asarray(times, dtype=float)
+    check_finite(where, "times", t)
+    way = jnp.eye(a.shape[0]) + t[..., None, None] * p
+    return _even(way @ a @ way)
+
+
+def bures_exit(momentum: Any) -> Float[Array, ""]:
+    r"""When a geodesic with this momentum reaches a singular matrix: $-1/\lambda_{\min}(P)$, or never.
+
+    Example:
+        >>> float(bures_exit(jnp.diag(jnp.array([1.0, -0.5]))))
+        2.0
+    """
+    least = jnp.linalg.eigvalsh(_symmetric("bures_exit", "momentum", momentum))[0]
+    return jnp.where(least < 0, -1 / jnp.where(least < 0, least, -1.0), jnp.inf)
+
+
+def bures_distance(first: Any, second: Any) -> Float[Array, ""]:
+    r"""Distance $\|A^{1/2} - B^{1/2}R\|_F$, $R$ the orthogonal factor of $B^{1/2}A^{1/2}$.
+
+    Its square is $\mathrm{tr}\,A + \mathrm{tr}\,B - 2\,\mathrm{tr}(A^{1/2}BA^{1/2})^{1/2}$, which would lose the digits
+    of close matrices.
+
+    Args:
+        first: $A$, positive semi-definite.
+        second: $B$, positive semi-definite.
+
+    Example:
+        >>> float(bures_distance(4 * jnp.eye(1), 9 * jnp.eye(1)))
+        1.0
+    """
+    where = "bures_distance"
+    a, b = (_semidefinite(where, name, value) for name, value in (("first", first), ("second", second)))
+    check_shape(where, "second", b, a.shape)
+    one, other = _root(a), _root(b)
+    left, _, right_t = jnp.linalg.svd(other @ one)
+    return jnp.linalg.norm(one - other @ (left @ right_t))
+
+
+def _pair(where: str, start: Any, end: Any, names: tuple[str, str] = ("start", "end")) -> tuple[Matrix, Matrix]:
+    a = _definite(where, names[0], start)
+    b = _definite(where, names[1], end) if names[1] == "second" else _semidefinite(where, names[1], end)
+    check_shape(where, names[1], b, a.shape)
+    return a, b
+
+
+def _symmetric(where: str, name: str, value: Any) -> Matrix:
+    matrix = checked_point(where, name, value)
+    check_shape(where, name, matrix, (matrix.shape[0], matrix.shape[0]))
+    if is_concrete(matrix):
+        seen = np.asarray(matrix)
+        largest = float(np.max(np.abs(seen), initial=0.0))
+        crooked = float(np.max(np.abs(seen - seen.T), initial=0.0))
+        if crooked > SYMMETRIC * largest:
+            raise HypothesisError(
+                f"{where}: {name} is symmetric", crooked / largest, SYMMETRIC, "Take (M + M^T)/2 of it."
+            )
+    return _even(matrix)
+
+
+def _semidefinite(where: str, name: str, value: Any) -> Matrix:
+    matrix = _symmetric(where, name, value)
+    if is_concrete(matrix):
+        values = np.linalg.eigvalsh(np.asarray(matrix))
+        if values[0] < -1e-12 * max(values[-1], 0.0) or values[-1] < 0:
+            raise HypothesisError(f"{where}: {name} is positive semi-definite", float(-values[0]), 0.0)
+    return matrix
+
+
+def _definite(where: str, name: str, value: Any) -> Matrix:
+    matrix = _symmetric(where, name, value)
+    if is_concrete(matrix):
+        values = np.linalg.eigvalsh(np.asarray(matrix))
+        if values[0] <= 0:
+            raise HypothesisError(f"{where}: {name} is positive definite", float(-values[0]), 0.0)
+    return matrix
+
+
+def _even(matrix: Float[Array, "*batch size size"]) -> Float[Array, "*batch size size"]:
+    return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2
+
+
+def _root(matrix: Matrix) -> Matrix:
+    """Square root of a positive semi-definite matrix."""
+    values, vectors = jnp.linalg.eigh(_even(matrix))
+    return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T

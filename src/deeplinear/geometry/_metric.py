@@ -1,0 +1,204 @@
+r"""The metric of a deep linear network on its end-to-end matrices.
+
+Gradient flow of balanced layers $W_L, \dots, W_1$ moves their product $X$ by $\dot X = -A_L[X](\nabla E(X))$, with
+
+$$A_L[X](Z) = \sum_{l=1}^{L} (XX^\top)^{(L-l)/L}\, Z\, (X^\top X)^{(l-1)/L},$$
+
+the flow of steepest descent in the metric $g_X(Y, Z) = \langle Y, A_L[X]^{-1} Z\rangle$. With $X = USV^\top$ the
+operator is diagonal in the basis $u_k v_l^\top$; its eigenvalues are $\lambda_L(s_k, s_l)$ of `metric_eigenvalue`.
+*Normalised* means $A_L / L$, which has the limit $A_\infty$ as the depth grows: the same geodesics, lengths times
+$\sqrt L$.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import (
+    HypothesisError,
+    Matrix,
+    check_finite,
+    check_shape,
+    check_x64,
+    checked_layer,
+    is_concrete,
+)
+
+LARGEST_CONDITION = 1e14
+"""Largest ratio of eigenvalues of the operator with which it is inverted."""
+
+
+def checked_depth(where: str, depth: Any, *, finite: bool = False) -> float:
+    """A depth: a positive integer, or infinity where that is allowed; or a refusal."""
+    whole = isinstance(depth, int | np.integer) and not isinstance(depth, bool)
+    endless = isinstance(depth, float) and math.isinf(depth) and depth > 0
+    if not (whole and depth >= 1) and not (endless and not finite):
+        wanted = "a positive integer" if finite else "a positive integer or infinity (math.inf)"
+        raise ValueError(f"{where}: depth must be {wanted}, but is {depth!r}.")
+    return int(depth) if whole else math.inf
+
+
+def checked_point(where: str, name: str, value: Any) -> Matrix:
+    """A matrix of finite numbers, or a refusal."""
+    check_x64(where)
+    matrix = jnp.asarray(checked_layer(where, name, value), dtype=float)
+    check_shape(where, name, matrix, (None, None))
+    check_finite(where, name, matrix)
+    return matrix
+
+
+def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False) -> Float[Array, "..."]:
+    r"""Eigenvalue $\lambda_L(a, b)$ of the operator $A_L[X]$ on $u_k v_l^\top$, with $a = s_k$ and $b = s_l$.
+
+    $\lambda_L(a,b) = (a^2 - b^2)/(a^{2/L} - b^{2/L})$ and $L a^{2-2/L}$ for $a = b$; for infinite depth, always
+    normalised, the logarithmic mean $(a^2 - b^2)/(2\ln(a/b))$ of $a^2$ and $b^2$. Computed without cancellation for
+    values of any distance, zero included.
+
+    Args:
+        a: Singular values, not negative.
+        b: Singular values, not negative; broadcast against `a`.
+        depth: $L$, a positive integer or infinity.
+        normalised: Whether to divide by $L$; infinite depth is always so.
+
+    Returns:
+        The eigenvalues.
+
+    Example:
+        >>> float(metric_eigenvalue(1.5, 0.5, 2)), round(float(metric_eigenvalue(1.5, 0.5, math.inf)), 12)
+        (2.0, 0.910239226627)
+    """
+    where = "metric_eigenvalue"
+    check_x64(where)
+    checked_depth(where, depth)
+    first, second = jnp.broadcast_arrays(
+        *(jnp.asarray(checked_layer(where, n, v), dtype=float) for n, v in (("a", a), ("b", b)))
+    )
+    for name, values in (("a", first), ("b", second)):
+        check_finite(where, name, values)
+        if is_concrete(values) and np.any(np.asarray(values) < 0):
+            raise ValueError(f"{where}: {name} must not be negative, but reaches {float(jnp.min(values)):g}.")
+    high, low = jnp.maximum(first, second), jnp.minimum(first, second)
+    safe = jnp.where(high > 0, high, 1.0)
+    share = (high - low) / safe
+    near = share < 0.5
+    quotient = jnp.where(near | (low == 0), 1.0, safe / jnp.where(low > 0, low, 1.0))
+    apart = jnp.where(near, -2 * jnp.log1p(-jnp.where(near, share, 0.0)), 2 * jnp.log(quotient))
+    apart = jnp.where(low > 0, apart, jnp.inf)
+    equal = apart == 0
+    gap = jnp.where(equal | ~jnp.isfinite(apart), 1.0, apart)
+    if math.isinf(depth):
+        mean = jnp.where(equal, 1.0, jnp.where(jnp.isfinite(apart), -jnp.expm1(-gap) / gap, 0.0))
+        return jnp.where(high > 0, safe**2 * mean, 0.0)
+    ratio = jnp.where(
+        equal, float(depth), jnp.where(jnp.isfinite(apart), jnp.expm1(-gap) / jnp.expm1(-gap / depth), 1.0)
+    )
+    value = jnp.where(high > 0, safe ** (2 - 2 / depth) * ratio, 1.0 if depth == 1 else 0.0)
+    return value / depth if normalised else value
+
+
+class Metric(eqx.Module):
+    r"""Riemannian metric $g_X(Y, Z) = \langle Y, A_L[X]^{-1}Z\rangle$ of a depth.
+
+    Left and right multiplication by orthogonal matrices and transposition are isometries; $A_L[cX] = c^{2-2/L}A_L[X]$.
+    Rectangular matrices are taken with their singular values padded by zeros, which is the operator of balanced layers
+    whose hidden widths are at least the rank.
+
+    Args:
+        depth: $L$, a positive integer or infinity.
+        normalised: Whether the operator is divided by $L$; infinite depth is always so.
+
+    Example:
+        >>> metric = Metric(2)
+        >>> float(metric.inner(jnp.diag(jnp.array([3.0, 1.0])), jnp.eye(2), jnp.eye(2)).round(12))
+        0.666666666667
+    """
+
+    depth: float = eqx.field(static=True)
+    normalised: bool = eqx.field(static=True)
+
+    def __init__(self, depth: float, *, normalised: bool = False) -> None:
+        self.depth = checked_depth("Metric", depth)
+        self.normalised = bool(normalised) or math.isinf(depth)
+
+    def eigenvalues(self, point: Any) -> Float[Array, "rows columns"]:
+        r"""$\lambda_L(s_k, s_l)$ for all pairs, $k$ over the rows and $l$ over the columns of the matrix."""
+        point = checked_point("Metric.eigenvalues", "point", point)
+        return self._frame(point)[1]
+
+    def apply(self, point: Any, vector: Any) -> Matrix:
+        r"""$A_L[X](Z)$: the Riemannian gradient of an energy whose gradient is $Z$.
+
+        Args:
+            point: $X$.
+            vector: $Z$, of the same shape.
+        """
+        point, vector = _pair("Metric.apply", point, vector)
+        (left, right_t), values = self._frame(point)
+        return left @ (values * (left.T @ vector @ right_t.T)) @ right_t
+
+    def inverse(self, point: Any, vector: Any, *, pseudo: bool = False) -> Matrix:
+        r"""$A_L[X]^{-1}(Z)$.
+
+        Args:
+            point: $X$, of full rank unless `pseudo`.
+            vector: $Z$, of the same shape.
+            pseudo: Whether to leave out the directions in which the operator vanishes.
+
+        Raises:
+            HypothesisError: The operator is singular, or nearly so.
+        """
+        point, vector = _pair("Metric.inverse", point, vector)
+        (left, right_t), values = self._frame(point)
+        largest = jnp.max(values)
+        kept = values > largest / LARGEST_CONDITION
+        if not pseudo and is_concrete(kept) and not bool(jnp.all(kept)):
+            worst = float(largest / jnp.min(values)) if float(jnp.min(values)) > 0 else math.inf
+            raise HypothesisError(
+                "a matrix of full rank",
+                worst,
+                LARGEST_CONDITION,
+                "The ratio of the eigenvalues of the operator is told; pseudo=True leaves out where it vanishes.",
+            )
+        scaled = jnp.where(
+            kept, (left.T @ vector @ right_t.T) / jnp.where(kept, values, 1.0), 0.0 if pseudo else jnp.nan
+        )
+        return left @ scaled @ right_t
+
+    def inner(self, point: Any, first: Any, second: Any, *, pseudo: bool = False) -> Float[Array, ""]:
+        r"""$g_X(Y, Z)$.
+
+        Args:
+            point: $X$.
+            first: $Y$.
+            second: $Z$.
+            pseudo: As for `inverse`.
+        """
+        return jnp.sum(jnp.asarray(first, dtype=float) * self.inverse(point, second, pseudo=pseudo))
+
+    def norm(self, point: Any, vector: Any, *, pseudo: bool = False) -> Float[Array, ""]:
+        r"""$\sqrt{g_X(Z, Z)}$."""
+        return jnp.sqrt(jnp.maximum(self.inner(point, vector, vector, pseudo=pseudo), 0.0))
+
+    def dense(self, point: Any) -> Float[Array, "entries entries"]:
+        """The operator as a matrix on the entries in row-major order; for small matrices."""
+        point = checked_point("Metric.dense", "point", point)
+        (left, right_t), values = self._frame(point)
+        basis = jnp.einsum("ik,lj->ijkl", left, right_t).reshape(point.size, point.size)
+        return (basis * values.ravel()) @ basis.T
+
+    def _frame(self, point: Matrix) -> tuple[tuple[Matrix, Matrix], Matrix]:
+        """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
+        rows, columns = point.shape
+        left, values, right_t = jnp.linalg.svd(point, full_matrices=True)
+        one, other = (jnp.pad(values, (0, size - values.shape[0])) for size in (rows, columns))
+        return (left, right_t), metric_eigenvalue(one[:, None], other[None], self.depth, normalised=self.normalised)
+
+
+def _pair(where: str, point: Any, vector: Any) -> tuple[Matrix, Matrix]:
+    point, vector = checked_point(where, "point", point), checked_point(where, "vector", vector)
+    check_shape(where, "vector", vector, point.shape)
+    return point, vector

@@ -1,0 +1,113 @@
+"""Bures–Wasserstein geometry: the map, the mean, four forms of the geodesic, the distance, and refusals."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.linalg import sqrtm
+
+from deeplinear.core import HypothesisError
+from deeplinear.geometry import (
+    Metric,
+    bures_distance,
+    bures_exit,
+    bures_exponential,
+    bures_geodesic,
+    bures_inner,
+    bures_map,
+    geometric_mean,
+)
+
+A = np.diag([4.0, 1.0])
+B = np.array([[2.5, 1.5], [1.5, 2.5]])
+AGREE = 1e-11
+
+
+def definite(seed: int, size: int = 3) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    return tuple(m @ m.T + 0.1 * np.eye(size) for m in rng.standard_normal((2, size, size)))
+
+
+@pytest.mark.covers("geometry:F18")
+def test_reference_values() -> None:
+    np.testing.assert_allclose(
+        bures_map(A, B), [[0.773020682524, 0.331294578225], [0.331294578225, 1.435609838973]], atol=1e-12
+    )
+    middle = [[3.171041365048, 0.789118222781], [0.789118222781, 1.592804919487]]
+    np.testing.assert_allclose(bures_geodesic(A, B, 0.5), middle, atol=1e-12)
+    assert float(bures_distance(A, B)) == pytest.approx(0.97191299089095, abs=1e-13)
+
+
+@pytest.mark.covers("geometry:F18", "geometry:S14", "geometry:S15")
+def test_identities_and_forms_of_the_geodesic(seed: int) -> None:
+    a, b = definite(seed)
+    transport = np.asarray(bures_map(a, b))
+    np.testing.assert_allclose(transport @ a @ transport, b, atol=AGREE * 10)
+    mean = np.asarray(geometric_mean(a, b))
+    np.testing.assert_allclose(mean @ np.linalg.solve(a, mean), b, atol=AGREE * 10)
+    np.testing.assert_allclose(mean, geometric_mean(b, a), atol=AGREE * 10)
+    np.testing.assert_allclose(a @ transport, np.real(sqrtm(a @ b)), atol=1e-9)
+    t = np.array([0.0, 0.3, 1.0])
+    path = np.asarray(bures_geodesic(a, b, t))
+    roots = np.real(sqrtm(a @ b)) + np.real(sqrtm(b @ a))
+    second = [x**2 * b + (1 - x) ** 2 * a + x * (1 - x) * roots for x in t]
+    np.testing.assert_allclose(path, second, atol=1e-9)
+    ra, rb = np.real(sqrtm(a)), np.real(sqrtm(b))
+    left, _, right_t = np.linalg.svd(rb @ ra)
+    third = [(y := (1 - x) * ra + x * rb @ left @ right_t) @ y.T for x in t]
+    np.testing.assert_allclose(path, third, atol=1e-10)
+
+    def field(_: float, state: np.ndarray) -> np.ndarray:
+        x, p = state.reshape(2, 3, 3)
+        return np.stack([x @ p + p @ x, -p @ p]).ravel()
+
+    run = solve_ivp(
+        field, (0, 1), np.stack([a, transport - np.eye(3)]).ravel(), rtol=1e-12, atol=1e-13, t_eval=t, method="DOP853"
+    )
+    np.testing.assert_allclose(path, run.y[:9].T.reshape(-1, 3, 3), atol=1e-9)
+
+
+@pytest.mark.covers("geometry:F18", "geometry:S16")
+def test_distance_is_length_and_two_layers_have_twice_the_metric(seed: int) -> None:
+    a, b = definite(seed)
+    momentum = np.asarray(bures_map(a, b)) - np.eye(3)
+    speed = a @ momentum + momentum @ a
+    distance = float(bures_distance(a, b))
+    assert math.sqrt(float(bures_inner(a, speed, speed))) == pytest.approx(distance, rel=1e-10)
+    # By the traces, which lose digits only for close matrices.
+    ra = np.real(sqrtm(a))
+    square = np.trace(a) + np.trace(b) - 2 * np.trace(np.real(sqrtm(ra @ b @ ra)))
+    assert distance**2 == pytest.approx(square, rel=1e-8)
+    assert float(bures_distance(a, a + 1e-9 * np.eye(3))) == pytest.approx(
+        1e-9 * math.sqrt(float(bures_inner(a, np.eye(3), np.eye(3)))), rel=1e-5
+    )
+    twice = float(Metric(2).inner(a, speed, speed))
+    assert twice == pytest.approx(2 * float(bures_inner(a, speed, speed)), rel=1e-11)
+
+
+@pytest.mark.covers("geometry:F18")
+def test_exit_and_bad_condition() -> None:
+    momentum = np.array([[0.5, 0.0], [0.0, -0.25]])
+    assert float(bures_exit(momentum)) == 4.0 and math.isinf(float(bures_exit(np.eye(2))))
+    left = np.linalg.eigvalsh(np.asarray(bures_exponential(A, momentum, 4.0)))
+    assert abs(left[0]) < 1e-14
+    rng = np.random.default_rng(0)
+    q, _ = np.linalg.qr(rng.standard_normal((4, 4)))
+    hard = q @ np.diag([1e8, 1e3, 1.0, 1.0]) @ q.T
+    transport = np.asarray(bures_map((hard + hard.T) / 2, np.eye(4)))
+    np.testing.assert_allclose(transport @ hard @ transport, np.eye(4), atol=1e-6)
+
+
+def test_refusals() -> None:
+    with pytest.raises(HypothesisError, match="start is positive definite"):
+        bures_map(np.diag([1.0, -1.0]), np.eye(2))
+    with pytest.raises(HypothesisError, match="end is positive semi-definite"):
+        bures_map(np.eye(2), np.diag([1.0, -1.0]))
+    with pytest.raises(HypothesisError, match="start is symmetric"):
+        bures_map(np.array([[1.0, 0.5], [0.0, 1.0]]), np.eye(2))
+    with pytest.raises(ValueError, match="end must have shape"):
+        bures_map(np.eye(2), np.eye(3))
+    with pytest.raises(ValueError, match="point must be finite"):
+        bures_inner(jnp.full((2, 2), jnp.nan), np.eye(2), np.eye(2))
