@@ -79,6 +79,14 @@ from deeplinear.landscape._critical import (
     normal_form as normal_form,
     random_critical_point as random_critical_point,
 )
+from deeplinear.landscape._curvature import (
+    Inertia as Inertia,
+    LayerCurvature as LayerCurvature,
+    TangentSpaces as TangentSpaces,
+    inertia as inertia,
+    layer_curvature as layer_curvature,
+    tangent_spaces as tangent_spaces,
+)
 from deeplinear.landscape._directions import (
     Direction as Direction,
     pivot_direction as pivot_direction,
@@ -109,15 +117,9 @@ from deeplinear.landscape._graph import (
 )
 from deeplinear.landscape._hessian import (
     HessianSpectrum as HessianSpectrum,
-    Inertia as Inertia,
-    LayerCurvature as LayerCurvature,
-    TangentSpaces as TangentSpaces,
     hessian_form as hessian_form,
     hessian_matrix as hessian_matrix,
     hessian_spectrum as hessian_spectrum,
-    inertia as inertia,
-    layer_curvature as layer_curvature,
-    tangent_spaces as tangent_spaces,
 )
 from deeplinear.landscape._laws import (
     LawCounts as LawCounts,

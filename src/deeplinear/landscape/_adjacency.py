@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float, Int
 
@@ -306,10 +305,12 @@ def _lanczos(a: BlockShift) -> float:
             result[position] += 0.5 * (layer.T @ parts[position + 1])
         return np.concatenate(result)
 
-    make: Any = scipy.sparse.linalg.LinearOperator  # a class whose construction type checkers do not follow
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    make: Any = LinearOperator  # a class whose construction type checkers do not follow
     operator = make((a.nodes, a.nodes), matvec=product, dtype=float)
     start = np.random.default_rng(0).standard_normal(a.nodes)
-    return float(scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
+    return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
 def aligned_radius(amplitudes: Any) -> Float[Array, ""]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -153,7 +152,9 @@ def trajectory_radius(problem: Problem, params: Iterable[Any]) -> float:
         return 0.0
     while excess(high) <= 0:
         high *= 2
-    root: Any = scipy.optimize.brentq(excess, alone, high, xtol=1e-15 * high)
+    from scipy.optimize import brentq
+
+    root: Any = brentq(excess, alone, high, xtol=1e-15 * high)
     return float(np.sqrt(root))
 
 

@@ -24,6 +24,7 @@ from deeplinear.landscape._arguments import (
     host_layers,
     widths_of,
 )
+from deeplinear.landscape._canonical import multiply
 from deeplinear.landscape._gauge import gauge
 from deeplinear.landscape._reduction import diagonal_target
 from deeplinear.models import DeepLinear
@@ -61,13 +62,6 @@ class SameProduct:
         return f"{said}: they differ by {self.difference:.1e} of their size (rounding: {self.rounding:.1e})"
 
 
-def _product(layers: Sequence[np.ndarray]) -> np.ndarray:
-    result = layers[0]
-    for layer in layers[1:]:
-        result = layer @ result
-    return result
-
-
 def same_product(first: Iterable[Any], second: Iterable[Any], *, tolerance: float = 1e-8) -> SameProduct:
     r"""Whether two networks, of any depths, have the same product.
 
@@ -90,7 +84,7 @@ def same_product(first: Iterable[Any], second: Iterable[Any], *, tolerance: floa
     check_number(where, "tolerance", tolerance, at_least=0)
     one, other = host_layers(where, first, "first"), host_layers(where, second, "second")
     with np.errstate(over="ignore", invalid="ignore"):
-        left, right = _product(one), _product(other)
+        left, right = multiply(one), multiply(other)
         check_range(where, np.linalg.norm(left), np.linalg.norm(right))
     if left.shape != right.shape:
         raise ValueError(
@@ -141,7 +135,7 @@ def _filled(where: str, params: Any, fills: Any) -> tuple[tuple[np.ndarray, ...]
 def _fill_residual(layers: Sequence[np.ndarray], fills: Sequence[np.ndarray]) -> float:
     def relative(*factors: np.ndarray) -> float:
         sizes = float(np.prod([np.linalg.norm(factor) for factor in factors]))
-        return float(np.linalg.norm(_product(factors))) / sizes if sizes > 0 else 0.0
+        return float(np.linalg.norm(multiply(factors))) / sizes if sizes > 0 else 0.0
 
     pairs = list(itertools.pairwise(range(len(layers))))
     seen_after = [relative(fills[below], layers[above]) for below, above in pairs]

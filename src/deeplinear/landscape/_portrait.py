@@ -10,14 +10,8 @@ from deeplinear.core import HypothesisError, check_x64, norm, spectrum
 from deeplinear.landscape._arguments import checked_chain, widths_of
 from deeplinear.landscape._balance_report import BalanceReport, balance_report
 from deeplinear.landscape._classify import KIND, Classification, classify
-from deeplinear.landscape._hessian import (
-    HessianSpectrum,
-    Inertia,
-    LayerCurvature,
-    hessian_spectrum,
-    inertia,
-    layer_curvature,
-)
+from deeplinear.landscape._curvature import Inertia, LayerCurvature, inertia_of, layer_curvature_of
+from deeplinear.landscape._hessian import HessianSpectrum, hessian_spectrum
 from deeplinear.landscape._laws import LawCounts, law_counts
 from deeplinear.landscape._nearest import LARGEST_DENSE, Nearest, nearest_critical_point
 from deeplinear.landscape._rates import RateReport, descent_threshold, rate_report
@@ -215,8 +209,8 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
             notes.append(f"No critical point was looked for: the network has more than {LARGEST_DENSE} weights.")
     if network.size <= largest:
         hessian = hessian_spectrum(problem, weights, largest=largest)
-        counts = inertia(problem, weights, largest=largest)
-        curvature = layer_curvature(problem, weights, largest=largest)
+        counts = inertia_of(hessian)
+        curvature = layer_curvature_of(problem, weights, hessian)
     else:
         try:
             hessian = hessian_spectrum(problem, weights, 2 * EXTREMES, "both", largest=largest)

@@ -2,13 +2,12 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from scipy.integrate import solve_ivp
 
 from deeplinear.core import Params
 from deeplinear.landscape import (
@@ -21,25 +20,20 @@ from deeplinear.landscape import (
     imbalance_rate,
 )
 from deeplinear.models import Problem
-from deeplinear.theory._check import Check, Hypothesis, I, Measured, Violation
+from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory._flows import largest
 from deeplinear.theory.network._networks import (
     CHAIN,
     ROUNDING,
+    Layers,
     Network,
     adopt_network,
     draw_network,
+    each,
 )
 
 TIMES = (0.0, 0.3, 1.0)
 """When flows are looked at."""
-
-Layers = tuple[np.ndarray, ...]
-
-
-def each(measure: Callable[[I], Measured]) -> Callable[[Sequence[I]], list[Measured]]:
-    """A measure of one instance as one of several."""
-    return lambda instances: [measure(instance) for instance in instances]
 
 
 def edges_of(widths: Sequence[int]) -> np.ndarray:
@@ -64,6 +58,8 @@ def plain_velocity(network: Network) -> Layers:
 
 def plain_flow(network: Network, l2: float = 0.0) -> list[Layers]:
     """Layers at TIMES under the flow, by SciPy at a tolerance far below those of the statements."""
+    from scipy.integrate import solve_ivp
+
     cuts = np.cumsum([layer.size for layer in network.layers])[:-1]
 
     def split(vector: np.ndarray) -> Layers:
@@ -292,6 +288,8 @@ INVARIANT = {"largest weight off the layers": 0.0, "A^{L+1}, relative": 0.0, "tr
 
 def _measure_invariant(instance: Wired) -> Measured:
     """The flow of all entries of the matrix, which knows nothing of layers."""
+    from scipy.integrate import solve_ivp
+
     network, goal = instance.network, instance.goal
     depth, nodes = network.depth, len(goal)
 

@@ -2,14 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import scipy.integrate
 
 from deeplinear.exact import diagonal_flow, diagonal_hessian
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.network._networks import CHAIN, ROUNDING, draw_sigma
+from deeplinear.theory.network._networks import CHAIN, ROUNDING, draw_sigma, each
 
 FLOW = 1e-9
 """Flows by DOP853 at rtol 1e-12 over times of order one: their errors are some 1e-11."""
@@ -160,6 +159,8 @@ def speeds(layers: Sequence[np.ndarray], target: np.ndarray) -> list[np.ndarray]
 
 def flow(layers: Sequence[np.ndarray], target: np.ndarray, times: np.ndarray) -> list[list[np.ndarray]]:
     """Layers of the whole network along gradient flow at the times, by SciPy."""
+    from scipy.integrate import solve_ivp
+
     cuts = np.cumsum([layer.size for layer in layers])[:-1]
 
     def split(y: np.ndarray) -> list[np.ndarray]:
@@ -169,7 +170,7 @@ def flow(layers: Sequence[np.ndarray], target: np.ndarray, times: np.ndarray) ->
         return np.concatenate([speed.ravel() for speed in speeds(split(y), target)])
 
     start = np.concatenate([layer.ravel() for layer in layers])
-    run = scipy.integrate.solve_ivp(field, (0, times[-1]), start, method="DOP853", rtol=1e-12, atol=1e-13, t_eval=times)
+    run = solve_ivp(field, (0, times[-1]), start, method="DOP853", rtol=1e-12, atol=1e-13, t_eval=times)
     return [split(y) for y in run.y.T]
 
 
@@ -192,10 +193,6 @@ def misalignment(layers: Sequence[np.ndarray]) -> float:
             size = max(float(np.linalg.norm(x) * np.linalg.norm(y)), 1e-300)
             worst = max(worst, float(np.linalg.norm(x @ y - y @ x)) / size)
     return worst
-
-
-def each(measure: Callable[[Aligned], Measured]) -> Callable[[Sequence[Aligned]], list[Measured]]:
-    return lambda instances: [measure(instance) for instance in instances]
 
 
 POWERS = {"largest entry of A^k - U Λ^k Vᵀ over all k": ROUNDING}

@@ -20,6 +20,7 @@ from deeplinear.theory.network._networks import (
     draw_layers,
     draw_network,
     draw_sigma,
+    laws_of,
 )
 
 FLOWN = 1e-9
@@ -30,11 +31,6 @@ TIMES = (0.0, 0.5, 2.0, 150.0)
 
 LONG = (0.0, 150.0)
 """First and last time of runs from small starts."""
-
-
-def laws_of(layers: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """W_{l+1}ᵀW_{l+1} − W_lW_lᵀ of neighbouring layers, by plain products."""
-    return [above.T @ above - below @ below.T for below, above in itertools.pairwise(layers)]
 
 
 def delta_of(layers: Sequence[np.ndarray]) -> float:

@@ -13,16 +13,14 @@ from deeplinear.landscape import (
 )
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory._flows import largest
-from deeplinear.theory.network._adjacency import (
-    each,
-    plain_flow,
-)
+from deeplinear.theory.network._adjacency import plain_flow
 from deeplinear.theory.network._networks import (
     CHAIN,
     ROUNDING,
     Network,
     adopt_network,
     draw_network,
+    each,
 )
 
 

@@ -23,12 +23,11 @@ from deeplinear.theory.network._critical import (
     IS_CRITICAL,
     adopt_point,
     draw_point,
-    each,
     form_of,
     perturbed,
     several_layers,
 )
-from deeplinear.theory.network._networks import BOTTLENECK, CHAIN, FUNNEL, Network, draw_layers, draw_sigma
+from deeplinear.theory.network._networks import BOTTLENECK, CHAIN, FUNNEL, Network, draw_layers, draw_sigma, each
 
 MANY = (FUNNEL, CHAIN, BOTTLENECK, (4, 4, 4, 4, 2), (3, 4, 4), (6, 5, 6, 4), (3, 3, 3, 3, 3, 3, 3), (2, 2, 2))
 """Widths of the classification: two to six layers, bottlenecks, more outputs than inputs."""

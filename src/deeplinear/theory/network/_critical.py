@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from deeplinear.theory.network._networks import (
     Network,
     adopt_network,
     draw_sigma,
+    each,
 )
 
 DEEP = (4, 4, 4, 4, 2)
@@ -39,11 +40,6 @@ CRITICAL = 1e-9
 
 AWAY = 1e-6
 """Gradients above this are not."""
-
-
-def each(measure: Callable[[Any], Measured]) -> Callable[[Sequence[Any]], list[Measured]]:
-    """Measure one instance after the other."""
-    return lambda instances: [measure(instance) for instance in instances]
 
 
 def slope(network: Network) -> float:

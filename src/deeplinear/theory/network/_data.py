@@ -10,16 +10,14 @@ from deeplinear.landscape import (
 )
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory._flows import largest
-from deeplinear.theory.network._adjacency import (
-    Layers,
-    each,
-    gap_between,
-)
+from deeplinear.theory.network._adjacency import gap_between
 from deeplinear.theory.network._networks import (
     CHAIN,
     ROUNDING,
+    Layers,
     Network,
     draw_layers,
+    each,
 )
 
 

@@ -24,8 +24,9 @@ from deeplinear.theory.network._networks import (
     Network,
     adopt_network,
     draw_network,
+    laws_of,
 )
-from deeplinear.theory.network._variants import FLOWN, final_layers, laws_of, velocity_of
+from deeplinear.theory.network._variants import FLOWN, final_layers, velocity_of
 
 
 @dataclasses.dataclass(frozen=True)

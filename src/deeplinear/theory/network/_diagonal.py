@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.integrate
 
 from deeplinear.core import HypothesisError, Params
 from deeplinear.exact import diagonal_bracket, diagonal_field, diagonal_hessian, diagonal_laws_rank, diagonal_limit
@@ -150,12 +149,14 @@ LIMIT = {"limit less the end of the flow, largest weight": 1e-8}
 def _end(weights: np.ndarray, sigma: float) -> np.ndarray:
     """One mode long after its start, by SciPy; sizes that are equal stay so to rounding."""
 
+    from scipy.integrate import solve_ivp
+
     def speed(_: float, y: np.ndarray) -> list[float]:
         values = y.tolist()  # plain numbers are fastest for so few
         rest = sigma - math.prod(values)
         return [rest * math.prod(values[:i] + values[i + 1 :]) for i in range(len(values))]
 
-    run = scipy.integrate.solve_ivp(speed, (0, 150.0), weights, method="LSODA", rtol=1e-11, atol=1e-13)
+    run = solve_ivp(speed, (0, 150.0), weights, method="LSODA", rtol=1e-11, atol=1e-13)
     return run.y[:, -1]
 
 

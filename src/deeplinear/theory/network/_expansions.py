@@ -14,17 +14,15 @@ from deeplinear.landscape import (
 )
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory._flows import largest
-from deeplinear.theory.network._adjacency import (
-    Layers,
-    dense_shift,
-    each,
-)
+from deeplinear.theory.network._adjacency import dense_shift
 from deeplinear.theory.network._networks import (
     CHAIN,
     ROUNDING,
+    Layers,
     Network,
     draw_layers,
     draw_network,
+    each,
 )
 
 

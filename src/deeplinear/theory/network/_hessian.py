@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -27,22 +27,17 @@ from deeplinear.theory.network._networks import (
     CHAIN,
     FUNNEL,
     ROUNDING,
+    Layers,
     Network,
     adopt_network,
     draw_layers,
     draw_network,
     draw_sigma,
+    each,
 )
 
 WIDE = (2, 3, 3, 2)
 """Widths of the statements that are compared with flows: one shape, so that all share one compiled ensemble."""
-
-Layers = tuple[np.ndarray, ...]
-
-
-def each(measure: Callable[[Any], Measured]) -> Callable[[Sequence[Any]], list[Measured]]:
-    """Measure one instance after the other."""
-    return lambda instances: [measure(instance) for instance in instances]
 
 
 def missed(found: Any, wanted: Any, size: float = 0.0) -> float:

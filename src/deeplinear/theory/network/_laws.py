@@ -19,12 +19,10 @@ from deeplinear.theory.network._adjacency import (
     ANOTHER_MOTION,
     BY_FLOW,
     DECAY,
-    Layers,
     Moving,
     adopt_moving,
     dense_shift,
     draw_moving,
-    each,
     moving,
     plain_velocity,
     sized_moving,
@@ -32,10 +30,12 @@ from deeplinear.theory.network._adjacency import (
 from deeplinear.theory.network._networks import (
     CHAIN,
     ROUNDING,
+    Layers,
     Network,
     draw_layers,
     draw_network,
     draw_sigma,
+    each,
 )
 
 # --- The number of laws -----------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +11,27 @@ import numpy as np
 from deeplinear.core import HypothesisError, Params
 from deeplinear.landscape import reduction_of
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
+from deeplinear.theory._check import Measured
 
 FUNNEL, CHAIN, BOTTLENECK = (3, 4, 2), (4, 3, 3, 2), (4, 2, 3)
 """Widths, input first. Few of them, so that statements share compiled code."""
 
 ROUNDING = 1e-12
 """Algebraic identities between numbers of order one."""
+
+
+Layers = tuple[np.ndarray, ...]
+"""Layers on the host, first-acting first."""
+
+
+def each(measure: Callable[[Any], Measured]) -> Callable[[Sequence[Any]], list[Measured]]:
+    """A measure of one instance as one of several."""
+    return lambda instances: [measure(instance) for instance in instances]
+
+
+def laws_of(layers: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """W_{l+1}ᵀW_{l+1} − W_lW_lᵀ of neighbouring layers, by plain products."""
+    return [above.T @ above - below @ below.T for below, above in itertools.pairwise(layers)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,16 @@ from deeplinear.landscape import (
 from deeplinear.models import Problem
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory._flows import FLOOR, flows
-from deeplinear.theory.network._hessian import WIDE, Layers, each, invertible
-from deeplinear.theory.network._networks import Network, adopt_network, draw_layers, draw_network, draw_sigma
+from deeplinear.theory.network._hessian import WIDE, invertible
+from deeplinear.theory.network._networks import (
+    Layers,
+    Network,
+    adopt_network,
+    draw_layers,
+    draw_network,
+    draw_sigma,
+    each,
+)
 
 SLACK = 1e-9
 """A rate may exceed the smallest eigenvalue of the tangent kernel by this share: rounding of both."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.integrate
 
 from deeplinear.exact import (
     chain_minimum,
@@ -66,13 +65,15 @@ def _draw_scalar(rng: np.random.Generator) -> Scalar:
 
 def _elapsed(start: float, end: float, sigma: float, depth: int) -> float:
     """Time between two strengths, by quadrature over the logarithm in pieces."""
+    from scipy.integrate import quad
+
     low, high = np.log(start), np.log(end)
     pieces = np.linspace(low, high, max(2, int(abs(high - low)) + 2))
 
     def slowness(u: float) -> float:
         return float(np.exp((2 - depth) * u) / (sigma - np.exp(depth * u)))
 
-    parts = [scipy.integrate.quad(slowness, a, b, epsrel=1e-13, epsabs=0.0)[0] for a, b in itertools.pairwise(pieces)]
+    parts = [quad(slowness, a, b, epsrel=1e-13, epsabs=0.0)[0] for a, b in itertools.pairwise(pieces)]
     return float(np.sum(parts))
 
 
@@ -303,12 +304,14 @@ TIMES = np.array([0.1, 0.5, 2.0])
 
 
 def _pair_flow(pair: Pair) -> np.ndarray:
+    from scipy.integrate import solve_ivp
+
     def field(_: float, y: np.ndarray) -> np.ndarray:
         a, b = np.split(y, 2)
         return (pair.sigma - a @ b) * np.concatenate([b, a])
 
     start = np.concatenate([pair.first, pair.second])
-    run = scipy.integrate.solve_ivp(field, (0, TIMES[-1]), start, method="DOP853", rtol=1e-13, atol=1e-15, t_eval=TIMES)
+    run = solve_ivp(field, (0, TIMES[-1]), start, method="DOP853", rtol=1e-13, atol=1e-15, t_eval=TIMES)
     return run.y.T
 
 
@@ -407,6 +410,8 @@ def _printed_node(law: float, sigma: float) -> np.ndarray:
 
 
 def _measure_ends(instances: Sequence[Pair]) -> list[Measured]:
+    from scipy.integrate import solve_ivp
+
     measured = []
     for pair in instances:
         w1, w2, sigma = float(pair.first[0]), float(pair.second[0]), pair.sigma
@@ -414,7 +419,7 @@ def _measure_ends(instances: Sequence[Pair]) -> list[Measured]:
         def field(_: float, w: np.ndarray, sigma: float = sigma) -> np.ndarray:
             return (sigma - w[0] * w[1]) * w[::-1]
 
-        run = scipy.integrate.solve_ivp(field, (0, 60 / sigma), [w1, w2], method="LSODA", rtol=1e-12, atol=1e-13)
+        run = solve_ivp(field, (0, 60 / sigma), [w1, w2], method="LSODA", rtol=1e-12, atol=1e-13)
         end, size = run.y[:, -1], float(np.linalg.norm(run.y[:, -1]))
         found = np.array([float(x) for x in single_node_equilibrium(w1, w2, pair.known)])
         # On a hyperbola with a large negative constant the first weight is a small difference of large numbers.
@@ -581,11 +586,13 @@ NEGATIVE = {"loss at the end of the flow": 1e-16}
 
 
 def _last_loss(chain: Chain) -> float:
+    from scipy.integrate import solve_ivp
+
     def field(_: float, y: np.ndarray) -> np.ndarray:
         a, b, c = y
         return (chain.sigma - a * b * c) * np.array([b * c, a * c, a * b])
 
-    run = scipy.integrate.solve_ivp(field, (0, 60.0), chain.weights, method="LSODA", rtol=1e-11, atol=1e-13)
+    run = solve_ivp(field, (0, 60.0), chain.weights, method="LSODA", rtol=1e-11, atol=1e-13)
     return 0.5 * (chain.sigma - float(np.prod(run.y[:, -1]))) ** 2
 
 

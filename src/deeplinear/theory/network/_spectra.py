@@ -21,19 +21,19 @@ from deeplinear.theory.network._adjacency import (
     LAYERED,
     LOOP,
     SKIP,
-    Layers,
     Wired,
     adopt_wired,
     commutator,
     dense_shift,
     draw_wired,
-    each,
     gap_between,
     sized_wired,
 )
 from deeplinear.theory.network._networks import (
     CHAIN,
     ROUNDING,
+    Layers,
+    each,
 )
 
 BLOCK_FACTORS = {

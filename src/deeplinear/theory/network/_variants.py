@@ -39,11 +39,6 @@ DIFFERENCES = 1e-6
 """What central differences with steps of 1e-5 miss a gradient of order ten by."""
 
 
-def laws_of(layers: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Conserved quantities by plain products."""
-    return [above.T @ above - below @ below.T for below, above in itertools.pairwise(layers)]
-
-
 def final_layers(run: Run) -> tuple[np.ndarray, ...]:
     """Layers at the end of a flow."""
     return tuple(layer[-1] for layer in run.layers)
