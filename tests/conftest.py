@@ -14,6 +14,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("DEEPLINEAR_PROCESSORS", "1")
 
+import ctypes
 import gc
 import shutil
 import tempfile
@@ -26,6 +27,10 @@ import jaxtyping
 import pytest
 
 jax.config.update("jax_enable_x64", True)
+
+# Tracing makes many small objects and few cycles: the collector looks for these seldom, and not among what is imported
+# (see `pytest_collection_finish`).
+gc.set_threshold(50_000, 10, 10)
 
 # The processes of one test run share what they compile; the first of them makes the folder, and removes it at the end.
 SHARED = "DEEPLINEAR_TESTS_COMPILED"
@@ -57,6 +62,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")), scope="module")
 
 
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays to the end, so the collector need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _bounded_memory() -> Iterator[None]:
     yield
@@ -65,6 +76,11 @@ def _bounded_memory() -> Iterator[None]:
         eqx.clear_caches()
         jax.clear_caches()
         gc.collect()
+        # Freed memory goes back to the system only now. Without this the process stays as large as it was, and forgets
+        # what it compiled after every file.
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+        if trim is not None:
+            trim(0)
 
 
 def pytest_unconfigure() -> None:

@@ -507,3 +507,15 @@ except KeyboardInterrupt:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout == "noticed\n"
     assert "OSError: full" in run.stderr and "KeyboardInterrupt" not in run.stderr and "half made" not in run.stderr
+
+
+@pytest.mark.parametrize("columns", [40, 98, 160])
+def test_tables_cut_no_word(columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short columns keep their width, long ones are folded, and nothing is lost at the edge."""
+    from deeplinear.cli._shell import print_table
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = "flows within the layers of one product to balanced ones"
+    print_table([("geometry/path-inefficiency", "quick, paper", words)], header=("id", "presets", "shows"))
+    shown = capsys.readouterr().out.split()
+    assert all(word in shown for word in words.split()) and "geometry/path-inefficiency" in shown

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from checking import unchecked
-from deeplinear.core import HypothesisError
+from deeplinear.core import HypothesisError, effective_rank
 from deeplinear.geometry import (
     entropy,
     entropy_force,
@@ -20,6 +21,7 @@ from deeplinear.geometry import (
     log_fibre_volume,
     log_orthogonal_volume,
 )
+from deeplinear.geometry._entropy import gaussian_rank_share
 
 S = [3.0, 1.2, 0.4]
 
@@ -145,6 +147,27 @@ def test_the_langevin_function_against_many_digits() -> None:
             slope = float(1 / x**2 - 1 / mpmath.sinh(x) ** 2) if u else 1 / 3
         assert float(langevin(u)) == pytest.approx(value, rel=3e-14)
         assert float(langevin_slope(u)) == pytest.approx(slope, rel=1e-12)
+
+
+@pytest.mark.covers("geometry:F30", "geometry:S49")
+def test_the_effective_rank_of_large_gaussian_matrices(seed: int) -> None:
+    """The integral over the quarter-circle law by quadrature; bounds of the effective rank, zeros among the values."""
+    mean = 8 / (3 * math.pi)
+
+    def density(x: float) -> float:
+        share = x / mean
+        return -share * math.log(share) * math.sqrt(4 - x**2) / math.pi if x > 0 else 0.0
+
+    integral = quad(density, 0, 2, epsabs=1e-12, epsrel=1e-12, limit=200)[0]
+    assert gaussian_rank_share() == pytest.approx(math.exp(integral), abs=1e-9)
+    assert gaussian_rank_share() == pytest.approx(0.805041, abs=1e-6)
+    matrix = np.random.default_rng(seed).standard_normal((160, 160))
+    assert float(effective_rank(matrix)) / 160 == pytest.approx(gaussian_rank_share(), abs=8e-3)
+    values = np.array([3.0, 1.2, 0.4, 0.0])
+    assert float(effective_rank(np.diag(values[:3]))) == pytest.approx(2.32027412951507, abs=1e-13)
+    assert float(effective_rank(np.diag(values))) == pytest.approx(2.32027412951507, abs=1e-13)
+    assert float(effective_rank(np.diag([2.0, 0.0, 0.0, 0.0]))) == pytest.approx(1.0, abs=1e-14)
+    assert float(effective_rank(np.diag([2.0, 2.0, 2.0, 2.0]))) == pytest.approx(4.0, abs=1e-13)
 
 
 def test_refusals() -> None:

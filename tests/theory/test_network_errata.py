@@ -6,7 +6,7 @@ from pathlib import Path
 from deeplinear.theory import checks
 
 WHOLE = (Path(__file__).parents[2] / "docs" / "errata.md").read_text(encoding="utf-8")
-PAGE = WHOLE[WHOLE.index("## Gradient flow in deep linear networks") :]
+PAGE = WHOLE[WHOLE.index("## Gradient flow in deep linear networks") : WHOLE.index("## Geodesics and low rank")]
 
 
 def test_page_and_checks_name_each_other() -> None:

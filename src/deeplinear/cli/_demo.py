@@ -12,18 +12,18 @@ EXPERIMENTS = (
     "completion/fig1",
     "completion/fig2",
     "completion/phases",
-    "completion/fig31",
     "exact/fig2",
     "exact/fig5",
     "network/plateaus",
+    "geometry/fig4.1a",
 )
 """Experiments of the tour, in their quick size."""
 
 CHECKS = (
     "completion/theorem-3.3",
-    "completion/theorem-4.2",
     "exact/theorem-4.3",
     "network/proposition-18",
+    "geometry/theorem-3.4.2",
 )
 """Checks of the tour."""
 

@@ -143,6 +143,31 @@ def _landscape(
     raise typer.Exit(landscape_command(file, target, inputs, outputs, out, no_plot, as_json))
 
 
+@app.command("geodesic")
+def _geodesic(
+    start: Annotated[str, typer.Argument(metavar="A", help="Matrix where it starts (.csv, .txt, .npy, .npz).")],
+    end: Annotated[str, typer.Argument(metavar="B", help="Matrix where it ends, of the same size.")],
+    depth: Annotated[str, typer.Option("--depth", metavar="N", help="Number of layers, or inf.")],
+    normalised: Annotated[
+        bool, typer.Option("--normalised", help="Lengths of the metric divided by depth, as for inf.")
+    ] = False,
+    points: Annotated[str, typer.Option("--points", metavar="N", help="Points of the path.")] = "101",
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the path and its picture.")] = "results",
+    no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find the geodesic between two matrices in the metric that balanced layers of a depth induce.
+
+    Gives its length, the lower bound by the singular values, and by how much the end is missed when the geodesic is
+    shot from its start. The path is written as geodesic.csv: times, entries row by row, singular values. The matrices
+    are square, of full rank, and their determinants have one sign; otherwise no path joins them. Exit 3 if no geodesic
+    was found.
+    """
+    from deeplinear.cli._geodesic import geodesic_command
+
+    raise typer.Exit(geodesic_command(start, end, depth, normalised, points, out, no_plot, as_json))
+
+
 @app.command("doctor")
 def _doctor(seed: Seed = None, as_json: Json = False) -> None:
     """Say what is installed, which devices there are, and whether a small run gives the right numbers."""

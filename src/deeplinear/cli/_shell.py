@@ -84,14 +84,18 @@ def print_table(rows: list[tuple[str, ...]], *, title: str = "", header: tuple[s
 
     table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD if header else None)
     table.show_header = bool(header)
-    needed = 1
+    needed = 2
     for position in range(len(header or rows[0])):
         cells = [row[position] for row in rows] + list(header[position : position + 1])
         longest = max(map(len, cells), default=0)
         least = longest if header and longest <= SHORT else min(longest, LEAST)
         needed += least + 2 + bool(header)
         table.add_column(
-            header[position] if header else "", style="bold" if position == 0 else "", overflow="fold", min_width=least
+            header[position] if header else "",
+            style="bold" if position == 0 else "",
+            overflow="fold",
+            min_width=least,
+            no_wrap=least == longest,  # such a column keeps its width where others give way
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))

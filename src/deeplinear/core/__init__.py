@@ -14,6 +14,7 @@ from deeplinear.core._errors import (
     near_name as near_name,
 )
 from deeplinear.core._exponential import Exponential as Exponential, phi as phi
+from deeplinear.core._integrate import Integral as Integral, integrate as integrate
 from deeplinear.core._layers import checked_layer as checked_layer, checked_params as checked_params
 from deeplinear.core._linalg import (
     add_scaled as add_scaled,

@@ -13,6 +13,7 @@ are no special case.
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -26,7 +27,7 @@ from deeplinear.core import (
     checked_layer,
     is_concrete,
 )
-from deeplinear.geometry._metric import checked_depth, checked_point, metric_eigenvalue
+from deeplinear.geometry._metric import checked_depth, checked_point, log_ratio, pair_eigenvalue
 
 SERIES = (1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875, 4 / 18243225)
 """Coefficients of $u, u^3, \\dots, u^{13}$ of the Langevin function."""
@@ -89,8 +90,9 @@ def entropy(spectrum: Any, depth: float) -> Float[Array, "*batch"]:
         1.564431793079
     """
     s = _spectrum("entropy", spectrum, depth)
-    j, k = np.triu_indices(s.shape[-1], 1)
-    return 0.5 * jnp.sum(jnp.log(metric_eigenvalue(s[..., j], s[..., k], depth)), axis=-1)
+    size = s.shape[-1]
+    offset = 0.0 if math.isinf(depth) else size * (size - 1) / 4 * math.log(depth)
+    return spectrum_entropy(s, 1 / depth) + offset
 
 
 def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
@@ -110,10 +112,7 @@ def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"
         >>> entropy_gradient([3.0, 1.2, 0.4], math.inf).round(9)
         Array([0.47158217, 0.85423544, 1.40042742], dtype=float64)
     """
-    s = _spectrum("entropy_gradient", spectrum, depth)
-    slope, _ = _pairs(s, depth)
-    others = 1 - jnp.eye(s.shape[-1])
-    return jnp.sum(others * (_constant(depth) + slope), axis=-1) / (2 * s)
+    return spectrum_slope(_spectrum("entropy_gradient", spectrum, depth), 1 / depth)
 
 
 def entropy_hessian(spectrum: Any, depth: float) -> Float[Array, "*batch modes modes"]:
@@ -132,12 +131,7 @@ def entropy_hessian(spectrum: Any, depth: float) -> Float[Array, "*batch modes m
         >>> float(entropy_hessian([3.0, 1.2, 0.4], math.inf)[0, 1].round(9))
         -0.039448597
     """
-    s = _spectrum("entropy_hessian", spectrum, depth)
-    slope, curve = _pairs(s, depth)
-    others = 1 - jnp.eye(s.shape[-1])
-    diagonal = jnp.sum(others * (curve - _constant(depth) - slope), axis=-1) / (2 * s**2)
-    beside = -others * curve / (2 * s[..., :, None] * s[..., None, :])
-    return beside + diagonal[..., None] * jnp.eye(s.shape[-1])
+    return spectrum_curve(_spectrum("entropy_hessian", spectrum, depth), 1 / depth)
 
 
 def entropy_force(point: Any, depth: float) -> Matrix:
@@ -193,20 +187,84 @@ def log_fibre_volume(spectrum: Any, depth: int) -> Float[Array, "*batch"]:
     return (depth - 1) * log_orthogonal_volume(s.shape[-1]) + entropy(s, depth)
 
 
-def _constant(depth: float) -> float:
-    return 1 - 1 / depth
+def gaussian_rank_share() -> float:
+    r"""$2e^{4/3}/(3\pi)$: effective rank over width of a large square matrix with independent Gaussian entries.
+
+    The limit of $\tfrac1d\exp(-\sum_i q_i\ln q_i)$, $q = s/\sum s$, when the singular values follow the quarter-circle
+    law $\rho(x) = \sqrt{4 - x^2}/\pi$ on $[0, 2]$, of mean $m = 8/(3\pi)$:
+    $\exp(-\int \tfrac xm\ln\tfrac xm\,\rho\,dx) = m\,e^{4/3}/4$.
+
+    Example:
+        >>> round(gaussian_rank_share(), 6)
+        0.805041
+    """
+    return 2 * math.exp(4 / 3) / (3 * math.pi)
 
 
-def _pairs(s: Float[Array, "*batch modes"], depth: float) -> tuple[Array, Array]:
-    """$w_L$ and its derivative for all pairs."""
-    high, low = jnp.maximum(s[..., :, None], s[..., None, :]), jnp.minimum(s[..., :, None], s[..., None, :])
-    share = (high - low) / high
-    near = share < 0.5
-    size = jnp.where(near, -jnp.log1p(-jnp.where(near, share, 0.0)), jnp.log(high / low))
-    u = jnp.where(s[..., :, None] >= s[..., None, :], size, -size)
-    if math.isinf(depth):
-        return langevin(u), langevin_slope(u)
-    return langevin(u) - langevin(u / depth) / depth, langevin_slope(u) - langevin_slope(u / depth) / depth**2
+@jax.jit
+def spectrum_entropy(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "*batch"]:
+    r"""$S_L - \tfrac{d(d-1)}4\ln L$ as a function of $r = 1/L$, unchecked: one program for every depth."""
+    j, k = np.triu_indices(s.shape[-1], 1)
+    return 0.5 * jnp.sum(jnp.log(pair_eigenvalue(s[..., j], s[..., k], rate)), axis=-1)
+
+
+@jax.jit
+def spectrum_slope(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "*batch modes"]:
+    """Gradient of `spectrum_entropy`, unchecked."""
+    others = 1 - jnp.eye(s.shape[-1])
+    return jnp.sum(others * pair_slope(_ratios(s), rate), axis=-1) / (2 * s)
+
+
+@jax.jit
+def spectrum_curve(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "*batch modes modes"]:
+    """Hessian of `spectrum_entropy`, unchecked."""
+    u = _ratios(s)
+    curve = pair_curve(u, rate)
+    others = 1 - jnp.eye(s.shape[-1])
+    diagonal = jnp.sum(others * (curve - pair_slope(u, rate)), axis=-1) / (2 * s**2)
+    beside = -others * curve / (2 * s[..., :, None] * s[..., None, :])
+    return beside + diagonal[..., None] * jnp.eye(s.shape[-1])
+
+
+def pair_slope(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
+    r"""$c_L + w_L(u)$ with $r = 1/L$: the slope of $\ln\lambda_L(s_i, s_j)$ in $\ln s_i$ at $u = \ln(s_i/s_j)$.
+
+    Equal to $(1 + \coth u) - r(1 + \coth ru)$, which is taken without cancellation far to the left of zero, where it
+    is small.
+    """
+    rate = jnp.asarray(rate, dtype=float)
+    size = jnp.maximum(jnp.abs(u), 0.5)
+    small = (_bernoulli(2 * rate * size) - _bernoulli(2 * size)) / size
+    near = 1 - rate + langevin(u) - rate * langevin(rate * u)
+    return jnp.where(u < -0.5, small, near)
+
+
+def pair_curve(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
+    r"""$w_L'(u)$ with $r = 1/L$, the derivative of `pair_slope`.
+
+    Equal to $(h(ru) - h(u))/u^2$ with $h(x) = (x/\sinh x)^2$, which is taken far from zero, where it is small.
+    """
+    rate = jnp.asarray(rate, dtype=float)
+    size = jnp.maximum(jnp.abs(u), 1.0)
+    small = (_squeeze(rate * size) - _squeeze(size)) / size**2
+    return jnp.where(jnp.abs(u) > 1, small, langevin_slope(u) - rate**2 * langevin_slope(rate * u))
+
+
+def _squeeze(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""$(x/\sinh x)^2$ for $x \ge 0$."""
+    safe = jnp.where(x > 0, x, 1.0)
+    return jnp.where(x > 0, (2 * safe * jnp.exp(-safe) / -jnp.expm1(-2 * safe)) ** 2, 1.0)
+
+
+def _bernoulli(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """$x/(e^x - 1)$ for $x \\ge 0$."""
+    safe = jnp.where(x > 0, x, 1.0)
+    return jnp.where(x > 0, safe * jnp.exp(-safe) / -jnp.expm1(-safe), 1.0)
+
+
+def _ratios(s: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:
+    """$u_{ij}$ for all pairs."""
+    return log_ratio(s[..., :, None], s[..., None, :])
 
 
 def _spectrum(where: str, spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:

@@ -5,30 +5,34 @@ $\Lambda = S^{1/L}$; their product is $Q_L S Q_0^\top$. The layers over one prod
 groups. Tangents of that orbit are *vertical*, $K_l W_l - W_l K_{l-1}$ with skew $K_l$, $K_0 = K_L = 0$; orthogonal to
 them are the *horizontal* ones, $W_{L:l+1}^\top C\, W_{l-1:1}^\top$. The product map is an isometry from horizontal
 tangents to matrices with the metric of depth $L$.
+
+Layers of rank $r$ below the width make up a stratum of their own: the same with $r$ strengths, and with the pairs of
+singular directions of which at least one belongs to them. It is asked for by `rank`.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
     add_scaled,
+    check_count,
     check_finite,
     check_shape,
     checked_layer,
     checked_params,
     norm,
 )
-from deeplinear.geometry._metric import Metric, checked_depth, checked_point
+from deeplinear.geometry._metric import LARGEST_CONDITION, checked_depth, checked_point, pair_eigenvalue
 from deeplinear.models import DeepLinear, balancedness
 
 ORTHOGONAL = 1e-8
@@ -36,6 +40,9 @@ ORTHOGONAL = 1e-8
 
 BALANCED = 1e-8
 """Largest imbalance, relative to the squared norm of the layers."""
+
+SINGULAR = 1e-12
+"""Singular values of the layers, relative to the largest, below which they are zero."""
 
 
 def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
@@ -65,13 +72,14 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
     return tuple((above * values) @ below.T for below, above in itertools.pairwise(frames))
 
 
-def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None) -> Params:
+def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *, rank: int | None = None) -> Params:
     r"""Balanced layers with a given product.
 
     Args:
-        point: $X$, square and of full rank.
+        point: $X$, square and of full rank unless `rank` tells another.
         depth: $L$, a positive integer.
         turns: $Q_1, \dots, Q_{L-1}$, orthogonal; identities by default.
+        rank: Rank of $X$ where it is lower than its size: the layers have that rank too.
 
     Returns:
         The layers; of all layers with this product they have the least norm, $L\sum_i s_i^{2/L}$ squared.
@@ -87,106 +95,161 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None) ->
     matrix = checked_point(where, "point", point)
     check_shape(where, "point", matrix, (matrix.shape[0], matrix.shape[0]))
     left, values, right_t = jnp.linalg.svd(matrix)
-    if float(values[-1]) <= 0:
-        raise HypothesisError("a matrix of full rank", float(jnp.sum(values <= 0)), 0.0, "The rank that lacks is told.")
+    size = matrix.shape[0]
+    if rank is None:
+        if float(values[-1]) <= 0:
+            lacking = float(jnp.sum(values <= 0))
+            raise HypothesisError("a matrix of full rank", lacking, 0.0, "The rank that lacks is told.")
+    else:
+        _check_rank(where, rank, values)
+        values = jnp.where(jnp.arange(size) < rank, values, 0.0)
     inner = [jnp.eye(matrix.shape[0])] * (depth - 1) if turns is None else list(turns)
     if len(inner) != depth - 1:
         raise ValueError(f"{where}: turns must hold {depth - 1} matrices, but holds {len(inner)}.")
-    return balanced_layers(values ** (1 / depth), [right_t.T, *inner, left])
+    frames = [right_t.T, *(_orthogonal(where, f"turns[{k}]", turn, size) for k, turn in enumerate(inner)), left]
+    return tuple((above * values ** (1 / depth)) @ below.T for below, above in itertools.pairwise(frames))
 
 
-def manifold_dimension(size: int, depth: int) -> int:
-    r"""Dimension $d^2 + (L-1)\,d(d-1)/2$ of the balanced layers of full rank.
+def minimal_fibre_norm(point: Any, depth: int) -> Float[Array, ""]:
+    r"""Least squared norm $L\sum_i s_i^{2/L}$ of $L$ layers with a given product.
+
+    The balanced layers with this product, and only they, have it. Hidden layers must be as wide as the rank.
+
+    Args:
+        point: $X$, of any shape and rank.
+        depth: $L$, a positive integer.
 
     Example:
-        >>> manifold_dimension(3, 4)
-        18
+        >>> float(minimal_fibre_norm(jnp.diag(jnp.array([4.0, 9.0])), 2))
+        26.0
     """
-    return size**2 + (depth - 1) * size * (size - 1) // 2
+    where = "minimal_fibre_norm"
+    checked_depth(where, depth, finite=True)
+    matrix = checked_point(where, "point", point)
+    return depth * jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) ** (2 / depth))
 
 
-def horizontal_lift(params: Any, vector: Any) -> Params:
+def manifold_dimension(size: int, depth: int, rank: int | None = None) -> int:
+    r"""Dimension $d^2 + (L-1)\,d(d-1)/2$ of the balanced layers of full rank.
+
+    Of rank $r$ it is $r + (L+1)(dr - r(r+1)/2)$: the strengths, and $L + 1$ frames of $r$ vectors.
+
+    Example:
+        >>> manifold_dimension(3, 4), manifold_dimension(3, 4, rank=2)
+        (18, 17)
+    """
+    where = "manifold_dimension"
+    check_count(where, "size", size, at_least=1)
+    check_count(where, "depth", depth, at_least=1)
+    r = size if rank is None else rank
+    check_count(where, "rank", r, at_least=1, at_most=size)
+    return r + (depth + 1) * (size * r - r * (r + 1) // 2)
+
+
+def horizontal_lift(params: Any, vector: Any, *, rank: int | None = None) -> Params:
     r"""The horizontal tangent of balanced layers over a tangent $Z$ of their product.
 
     $C = A_L[X]^{-1}(Z)$, then $W_{L:l+1}^\top C\,W_{l-1:1}^\top$ for every layer. Its squared norm is $g_X(Z, Z)$.
 
     Args:
-        params: Balanced layers, square and of full rank.
-        vector: $Z$.
+        params: Balanced layers, square and of full rank unless `rank` tells another.
+        vector: $Z$; tangent to the matrices of that rank.
+        rank: Rank of the layers, where it is lower than their width.
 
     Returns:
         A tangent with one matrix for each layer.
+
+    Raises:
+        HypothesisError: The layers are not balanced, are of another rank, or $Z$ leads to matrices of higher rank.
+
+    Example:
+        >>> moves = horizontal_lift((2.0 * jnp.eye(1), 2.0 * jnp.eye(1)), jnp.eye(1))  # of X = 4
+        >>> [float(move[0, 0]) for move in moves]
+        [0.25, 0.25]
     """
     where = "horizontal_lift"
-    layers, model = _balanced(where, params)
-    product, memo = model.forward(layers)
-    covector = Metric(model.depth).inverse(product, checked_point(where, "vector", vector))
-    return model.pullback(layers, memo, covector)
+    place = _place(where, params, rank)
+    z = checked_point(where, "vector", vector)
+    check_shape(where, "vector", z, place.product.shape)
+    seen = place.left.T @ z @ place.right_t.T
+    away = float(jnp.linalg.norm(jnp.where(place.kept, 0.0, seen)))
+    if away > BALANCED * float(jnp.linalg.norm(z)):
+        raise HypothesisError(
+            "a tangent of the matrices of this rank", away / float(jnp.linalg.norm(z)), BALANCED, "The part is told."
+        )
+    return place.lift(seen)
 
 
-def horizontal_part(params: Any, tangent: Any) -> Params:
+def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Params:
     """The horizontal part of a tangent of balanced layers; what is left of it the product does not see.
 
     Args:
-        params: Balanced layers, square and of full rank.
-        tangent: One matrix for each layer.
+        params: Balanced layers, square and of full rank unless `rank` tells another.
+        tangent: One matrix for each layer; tangent to the layers of that rank.
+        rank: Rank of the layers, where it is lower than their width.
     """
     where = "horizontal_part"
-    layers, model = _balanced(where, params)
-    moves: Params = tuple(jnp.asarray(move, dtype=float) for move in checked_params(where, "tangent", tangent))
-    model.check(moves, f"{where}: tangent")
-    _, memo = model.forward(layers)
-    return horizontal_lift(layers, model.pushforward(layers, memo, moves)[0])
+    place = _place(where, params, rank)
+    moves: Params = tuple(
+        checked_point(where, f"tangent[{k}]", move) for k, move in enumerate(checked_params(where, "tangent", tangent))
+    )
+    place.model.check(moves, f"{where}: tangent")
+    moved, _ = place.model.pushforward(place.layers, place.memo, moves)
+    return place.lift(place.left.T @ moved @ place.right_t.T)
 
 
-def horizontality_defect(params: Any, tangent: Any) -> Float[Array, ""]:
+def horizontality_defect(params: Any, tangent: Any, *, rank: int | None = None) -> Float[Array, ""]:
     """Norm of what is not horizontal in a tangent of balanced layers; zero if and only if it is horizontal."""
-    seen = horizontal_part(params, tangent)
+    seen = horizontal_part(params, tangent, rank=rank)
     return norm(add_scaled(tuple(jnp.asarray(move, dtype=float) for move in tangent), -1.0, seen))
 
 
-def horizontal_basis(params: Any) -> tuple[Float[Array, "entries rows columns"], ...]:
+def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "entries rows columns"], ...]:
     r"""Orthonormal basis of the horizontal tangents, one element for each pair $(k, l)$ of singular directions.
 
     Layer $m$ of it is $\lambda_k^{L-m}\lambda_l^{m-1} / (\sum_j \lambda_k^{2(L-j)}\lambda_l^{2(j-1)})^{1/2}$ times
     $q_{m,k}q_{m-1,l}^\top$; the product map takes it to $\sqrt{\lambda_L(s_k, s_l)}\,u_k v_l^\top$.
 
     Args:
-        params: Balanced layers, square and of full rank.
+        params: Balanced layers, square and of full rank unless `rank` tells another.
+        rank: Rank $r$ of the layers, where it is lower than their width $d$.
 
     Returns:
-        For each layer its part of all elements, pairs in row-major order.
+        For each layer its part of all elements, pairs in row-major order; of rank $r$ there are $r(2d - r)$ of them,
+        those with $k \le r$ or $l \le r$.
     """
-    layers, model = _balanced("horizontal_basis", params)
-    product, memo = model.forward(layers)
-    left, values, right_t = jnp.linalg.svd(product)
-    eigenvalues = Metric(model.depth).eigenvalues(product)
-    size = values.shape[0]
+    place = _place("horizontal_basis", params, rank)
 
     def element(k: Array, l: Array) -> Params:  # noqa: E741
-        return model.pullback(layers, memo, jnp.outer(left[:, k], right_t[l]) / jnp.sqrt(eigenvalues[k, l]))
+        scaled = jnp.outer(place.left[:, k], place.right_t[l]) / jnp.sqrt(place.eigenvalues[k, l])
+        return place.model.pullback(place.layers, place.memo, scaled)
 
-    k, l = (index.ravel() for index in jnp.meshgrid(jnp.arange(size), jnp.arange(size), indexing="ij"))  # noqa: E741
+    k, l = (jnp.asarray(index) for index in np.nonzero(np.asarray(place.kept)))  # noqa: E741
     return jax.vmap(element)(k, l)
 
 
-def vertical_basis(params: Any) -> tuple[Float[Array, "turns rows columns"], ...]:
+def vertical_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "turns rows columns"], ...]:
     r"""Basis of the vertical tangents $K_l W_l - W_l K_{l-1}$: one hidden layer turned in one plane at a time.
 
-    Linearly independent, not orthonormal.
+    Linearly independent, not orthonormal; its planes are those of the coordinates. Of rank $r$ they are those of
+    singular directions of which one at least is not silent.
 
     Args:
-        params: Balanced layers, square and of full rank.
+        params: Balanced layers, square and of full rank unless `rank` tells another.
+        rank: Rank $r$ of the layers, where it is lower than their width $d$.
 
     Returns:
-        For each layer its part of all $(L-1)d(d-1)/2$ elements.
+        For each layer its part of all $(L-1)d(d-1)/2$ elements, or $(L-1)(dr - r(r+1)/2)$.
     """
-    layers, model = _balanced("vertical_basis", params)
-    size = model.widths[0]
+    place = _place("vertical_basis", params, rank)
+    layers, size = place.layers, place.model.widths[0]
     elements = []
-    for hidden in range(1, model.depth):
+    for hidden in range(1, place.model.depth):
+        frame = jnp.eye(size) if rank is None else jnp.linalg.svd(layers[hidden - 1])[0]
         for i, j in itertools.combinations(range(size), 2):
-            turn = jnp.zeros((size, size)).at[i, j].set(1.0).at[j, i].set(-1.0)
+            if i >= place.rank:
+                continue
+            turn = jnp.outer(frame[:, i], frame[:, j]) - jnp.outer(frame[:, j], frame[:, i])
             moves = [jnp.zeros_like(layer) for layer in layers]
             moves[hidden - 1] = turn @ layers[hidden - 1]
             moves[hidden] = -layers[hidden] @ turn
@@ -194,6 +257,29 @@ def vertical_basis(params: Any) -> tuple[Float[Array, "turns rows columns"], ...
     if not elements:
         return tuple(jnp.zeros((0, size, size)) for _ in layers)
     return tuple(jnp.stack(parts) for parts in zip(*elements, strict=True))
+
+
+def vertical_gram(params: Any) -> Float[Array, "turns turns"]:
+    r"""Inner products of the vertical tangents of turns of unit length, $(E_{ij} - E_{ji})/\sqrt2$.
+
+    The root of its determinant is the volume of the fibre over that of the orthogonal groups:
+    $\tfrac12 \ln\det = S_L(s)$, the entropy. In the singular frames it falls into tridiagonal matrices of size $L - 1$,
+    one for each pair $j < k$, with $x + y$ on and $-\sqrt{xy}$ beside the diagonal ($x = s_j^{2/L}$,
+    $y = s_k^{2/L}$) and the determinant $\lambda_L(s_j, s_k)$.
+
+    Args:
+        params: Balanced layers, square and of full rank.
+
+    Returns:
+        A symmetric matrix of size $(L-1)d(d-1)/2$.
+
+    Example:
+        >>> layers = balanced_lift(jnp.diag(jnp.array([4.0, 1.0])), 2)  # x + y = 5 is λ₂(4, 1) too
+        >>> float(jnp.linalg.det(vertical_gram(layers)).round(12))
+        5.0
+    """
+    flat = jnp.concatenate([part.reshape(part.shape[0], -1) for part in vertical_basis(params)], axis=1)
+    return flat @ flat.T / 2
 
 
 def _orthogonal(where: str, name: str, value: Any, size: int) -> Matrix:
@@ -205,8 +291,27 @@ def _orthogonal(where: str, name: str, value: Any, size: int) -> Matrix:
     return matrix
 
 
-def _balanced(where: str, params: Any) -> tuple[Params, DeepLinear]:
-    """Square balanced layers of full rank and their network, or a refusal."""
+class _Place(NamedTuple):
+    """Balanced layers with the frame of their product: singular vectors, the metric's eigenvalues, pairs that count."""
+
+    layers: Params
+    model: DeepLinear
+    product: Matrix
+    memo: Any
+    left: Matrix
+    right_t: Matrix
+    eigenvalues: Matrix
+    kept: Bool[Array, "rows columns"]
+    rank: int
+
+    def lift(self, seen: Matrix) -> Params:
+        """The horizontal tangent over a tangent given in the singular frame."""
+        scaled = jnp.where(self.kept, seen / jnp.where(self.kept, self.eigenvalues, 1.0), 0.0)
+        return self.model.pullback(self.layers, self.memo, self.left @ scaled @ self.right_t)
+
+
+def _place(where: str, params: Any, rank: int | None) -> _Place:
+    """Square balanced layers of the rank that is told, with their network, or a refusal."""
     layers: Params = tuple(
         checked_point(where, f"params[{k}]", layer) for k, layer in enumerate(checked_params(where, "params", params))
     )
@@ -217,4 +322,33 @@ def _balanced(where: str, params: Any) -> tuple[Params, DeepLinear]:
     imbalance = float(np.max(np.asarray(balancedness(layers)), initial=0.0)) / max(float(norm(layers)) ** 2, 1e-300)
     if imbalance > BALANCED:
         raise HypothesisError("balanced layers", imbalance, BALANCED, "balanced_lift of their product gives such.")
-    return layers, model
+    product, memo = model.forward(layers)
+    left, values, right_t = jnp.linalg.svd(product)
+    size = model.widths[0]
+    if rank is not None:
+        _check_rank(where, rank, jnp.linalg.svd(layers[0], compute_uv=False))
+    alive = jnp.arange(size) < (size if rank is None else rank)
+    values = jnp.where(alive, values, 0.0)
+    eigenvalues = model.depth * pair_eigenvalue(values[:, None], values[None], 1 / model.depth)
+    kept = (alive[:, None] | alive[None]) | (model.depth == 1)
+    least, most = float(jnp.min(jnp.where(kept, eigenvalues, jnp.inf))), float(jnp.max(eigenvalues))
+    if least * LARGEST_CONDITION < most or most == 0:
+        raise HypothesisError(
+            "layers of full rank" if rank is None else f"layers of rank {rank}",
+            most / least if least > 0 else math.inf,
+            LARGEST_CONDITION,
+            "The ratio of the eigenvalues of the metric is told; rank= asks for layers of lower rank.",
+        )
+    return _Place(layers, model, product, memo, left, right_t, eigenvalues, kept, size if rank is None else rank)
+
+
+def _check_rank(where: str, rank: int, values: Float[Array, " modes"]) -> None:
+    """Refuse a rank that singular values do not have."""
+    check_count(where, "rank", rank, at_least=1, at_most=values.shape[0])
+    relative = np.asarray(values) / max(float(values[0]), 1e-300)
+    if relative[rank - 1] <= SINGULAR:
+        lacking = float(np.sum(relative[:rank] <= SINGULAR))
+        raise HypothesisError(f"{where}: a rank of {rank}", lacking, 0.0, "The rank that lacks is told.")
+    if rank < len(relative) and relative[rank] > SINGULAR:
+        advice = "The first singular value that should vanish is told, over the largest."
+        raise HypothesisError(f"{where}: a rank of {rank}", float(relative[rank]), SINGULAR, advice)

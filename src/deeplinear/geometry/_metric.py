@@ -81,23 +81,41 @@ def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False)
         check_finite(where, name, values)
         if is_concrete(values) and np.any(np.asarray(values) < 0):
             raise ValueError(f"{where}: {name} must not be negative, but reaches {float(jnp.min(values)):g}.")
-    high, low = jnp.maximum(first, second), jnp.minimum(first, second)
+    value = pair_eigenvalue(first, second, 1 / depth)
+    return value if normalised or math.isinf(depth) else depth * value
+
+
+def pair_eigenvalue(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
+    r"""Normalised eigenvalue as a function of $r = 1/L$, unchecked: one program for every depth.
+
+    With $h \ge l$ the two values and $\delta = 2\ln(h/l)$ it is
+    $h^{2-2r}\,(1 - e^{-\delta})\,/\,((1 - e^{-r\delta})/r)$, in which $r = 0$ is infinite depth.
+
+    Args:
+        a: Singular values, not negative.
+        b: Singular values, not negative; broadcast against `a`.
+        rate: $r$, in $[0, 1]$.
+    """
+    rate = jnp.asarray(rate, dtype=float)
+    high, low = jnp.maximum(a, b), jnp.minimum(a, b)
     safe = jnp.where(high > 0, high, 1.0)
-    share = (high - low) / safe
-    near = share < 0.5
-    quotient = jnp.where(near | (low == 0), 1.0, safe / jnp.where(low > 0, low, 1.0))
-    apart = jnp.where(near, -2 * jnp.log1p(-jnp.where(near, share, 0.0)), 2 * jnp.log(quotient))
-    apart = jnp.where(low > 0, apart, jnp.inf)
+    apart = 2 * log_ratio(safe, jnp.where(low > 0, low, safe))
     equal = apart == 0
-    gap = jnp.where(equal | ~jnp.isfinite(apart), 1.0, apart)
-    if math.isinf(depth):
-        mean = jnp.where(equal, 1.0, jnp.where(jnp.isfinite(apart), -jnp.expm1(-gap) / gap, 0.0))
-        return jnp.where(high > 0, safe**2 * mean, 0.0)
-    ratio = jnp.where(
-        equal, float(depth), jnp.where(jnp.isfinite(apart), jnp.expm1(-gap) / jnp.expm1(-gap / depth), 1.0)
-    )
-    value = jnp.where(high > 0, safe ** (2 - 2 / depth) * ratio, 1.0 if depth == 1 else 0.0)
-    return value / depth if normalised else value
+    gap = jnp.where(equal, 1.0, apart)
+    shrunk = jnp.where(rate > 0, -jnp.expm1(-rate * gap) / jnp.where(rate > 0, rate, 1.0), gap)
+    ratio = jnp.where(equal, 1.0, -jnp.expm1(-gap) / shrunk)
+    ratio = jnp.where(low > 0, ratio, rate)
+    return jnp.where(high > 0, safe ** (2 - 2 * rate) * ratio, jnp.where(rate == 1, 1.0, 0.0))
+
+
+def log_ratio(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""$\ln(a/b)$ of positive numbers, exact to rounding for close ones too."""
+    a, b = jnp.broadcast_arrays(a, b)
+    high, low = jnp.maximum(a, b), jnp.minimum(a, b)
+    share = (high - low) / high
+    near = share < 0.5
+    size = jnp.where(near, -jnp.log1p(-jnp.where(near, share, 0.0)), jnp.log(high / low))
+    return jnp.where(a >= b, size, -size)
 
 
 class Metric(eqx.Module):
@@ -117,12 +135,24 @@ class Metric(eqx.Module):
         0.666666666667
     """
 
-    depth: float = eqx.field(static=True)
-    normalised: bool = eqx.field(static=True)
+    rate: Float[Array, "*batch"]
+    scale: Float[Array, "*batch"]
 
     def __init__(self, depth: float, *, normalised: bool = False) -> None:
-        self.depth = checked_depth("Metric", depth)
-        self.normalised = bool(normalised) or math.isinf(depth)
+        depth = checked_depth("Metric", depth)
+        self.rate = jnp.asarray(1 / depth, dtype=float)
+        self.scale = jnp.asarray(1.0 if normalised or math.isinf(depth) else depth, dtype=float)
+
+    @property
+    def depth(self) -> float:
+        """$L$; not to be asked for inside a transformation."""
+        rate = float(self.rate)
+        return math.inf if rate == 0 else round(1 / rate)
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the operator is divided by $L$; not to be asked for inside a transformation."""
+        return float(self.scale) == 1
 
     def eigenvalues(self, point: Any) -> Float[Array, "rows columns"]:
         r"""$\lambda_L(s_k, s_l)$ for all pairs, $k$ over the rows and $l$ over the columns of the matrix."""
@@ -195,7 +225,7 @@ class Metric(eqx.Module):
         rows, columns = point.shape
         left, values, right_t = jnp.linalg.svd(point, full_matrices=True)
         one, other = (jnp.pad(values, (0, size - values.shape[0])) for size in (rows, columns))
-        return (left, right_t), metric_eigenvalue(one[:, None], other[None], self.depth, normalised=self.normalised)
+        return (left, right_t), self.scale * pair_eigenvalue(one[:, None], other[None], self.rate)
 
 
 def _pair(where: str, point: Any, vector: Any) -> tuple[Matrix, Matrix]:

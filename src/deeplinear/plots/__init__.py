@@ -1,5 +1,6 @@
 """Pictures: one style, plots of trajectories, files of figures. Matplotlib is loaded when a figure is made."""
 
+from deeplinear.plots._geodesic import plot_geodesic as plot_geodesic
 from deeplinear.plots._landscape import (
     draw_arc as draw_arc,
     draw_critical_graph as draw_critical_graph,

@@ -6,9 +6,10 @@ from deeplinear.core import near_name
 from deeplinear.theory._check import Check
 from deeplinear.theory.completion import CHECKS as COMPLETION
 from deeplinear.theory.exact import CHECKS as EXACT
+from deeplinear.theory.geometry import CHECKS as GEOMETRY
 from deeplinear.theory.network import CHECKS as NETWORK
 
-_ALL: dict[str, Check] = {check.id: check for check in (*COMPLETION, *EXACT, *NETWORK)}
+_ALL: dict[str, Check] = {check.id: check for check in (*COMPLETION, *EXACT, *NETWORK, *GEOMETRY)}
 
 
 def checks(paper: str | None = None) -> tuple[Check, ...]:

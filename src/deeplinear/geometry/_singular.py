@@ -1,0 +1,148 @@
+r"""Singular values and vectors along a path, and the gradient flow of an energy written in them.
+
+With $X = USV^\top$ and $Z = U^\top\dot X V$, where the singular values are distinct,
+
+$$\dot s_i = Z_{ii}, \qquad \dot U = U\Omega, \quad \Omega_{ij} = \frac{s_jZ_{ij} + s_iZ_{ji}}{s_j^2 - s_i^2}, \qquad
+\dot V = V\Psi, \quad \Psi_{ij} = \frac{s_iZ_{ij} + s_jZ_{ji}}{s_j^2 - s_i^2}.$$
+
+Along $\dot X = -A_L[X](\nabla E)$ the factor $s_i^2 - s_j^2$ cancels against that of the eigenvalue, so that no
+decomposition is needed while the flow is followed, products of matrices alone, at a cost that does not depend on depth.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import HypothesisError, Matrix, check_shape, is_concrete
+from deeplinear.geometry._energies import AbstractSpectralEnergy, FreeEnergy, Scaled
+from deeplinear.geometry._metric import Metric, checked_point
+from deeplinear.models import AbstractLoss
+
+DISTINCT = 1e-10
+"""Singular values are distinct if the logarithms of neighbours differ by more than this."""
+
+
+class SingularDerivative(NamedTuple):
+    r"""How a singular value decomposition moves.
+
+    Attributes:
+        values: $\dot s$.
+        left: $\Omega = U^\top\dot U$, skew.
+        right: $\Psi = V^\top\dot V$, skew.
+    """
+
+    values: Float[Array, " modes"]
+    left: Float[Array, "modes modes"]
+    right: Float[Array, "modes modes"]
+
+
+def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
+    r"""Derivatives of singular values and vectors along a path through a matrix.
+
+    They belong to the decomposition that `jnp.linalg.svd` gives; a change of the signs of its vectors changes the signs
+    of the entries of $\Omega$ and $\Psi$.
+
+    Args:
+        point: $X$, square, of full rank, with distinct singular values.
+        velocity: $\dot X$.
+
+    Returns:
+        $\dot s$, $\Omega$ and $\Psi$.
+
+    Raises:
+        HypothesisError: Two singular values coincide, or one is zero.
+
+    Example:
+        >>> singular_derivative(jnp.diag(jnp.array([2.0, 1.0])), jnp.array([[0.5, 3.0], [0.0, 0.25]])).values
+        Array([0.5 , 0.25], dtype=float64)
+    """
+    where = "singular_derivative"
+    x, z = checked_point(where, "point", point), checked_point(where, "velocity", velocity)
+    check_shape(where, "point", x, (x.shape[0], x.shape[0]))
+    check_shape(where, "velocity", z, x.shape)
+    left, values, right_t = jnp.linalg.svd(x)
+    refuse_repeated(where, values)
+    seen = left.T @ z @ right_t.T
+    same = jnp.eye(values.shape[0], dtype=bool)
+    apart = (values[None] - values[:, None]) * (values[None] + values[:, None])
+    weights = jnp.where(same, 0.0, 1.0 / jnp.where(same, 1.0, apart))
+    return SingularDerivative(
+        jnp.diagonal(seen),
+        weights * (seen * values + values[:, None] * seen.T),
+        weights * (values[:, None] * seen + seen.T * values),
+    )
+
+
+def refuse_repeated(where: str, values: Float[Array, " modes"]) -> None:
+    """Refuse a spectrum with a zero or with neighbours that coincide; abstract values pass unseen."""
+    if not is_concrete(values):
+        return
+    if not float(jnp.min(values)) > 0:
+        raise HypothesisError(f"{where}: a matrix of full rank", float(jnp.sum(values <= 0)), 0.0)
+    gap = float(log_gap(jnp.log(values)))
+    if not gap > DISTINCT:
+        raise HypothesisError(
+            f"{where}: distinct singular values",
+            gap,
+            DISTINCT,
+            "The smallest difference of their logarithms is told; it must be greater. Singular vectors have no "
+            "derivative there, and the flow is followed in matrix coordinates.",
+        )
+
+
+def log_gap(logs: Float[Array, " modes"]) -> Float[Array, ""]:
+    """Smallest difference of two logarithms of singular values; infinite if there is one value only."""
+    return jnp.min(-jnp.diff(-jnp.sort(-logs)), initial=np.inf)
+
+
+def seen_gradient(energy: AbstractLoss, left: Matrix, values: Float[Array, " modes"], right: Matrix) -> Matrix:
+    r"""$U^\top\,\nabla E(USV^\top)\,V$ without a decomposition, unchecked; what is spectral costs no product either."""
+    if isinstance(energy, Scaled):
+        return energy.factor * seen_gradient(energy.energy, left, values, right)
+    if isinstance(energy, FreeEnergy):
+        force = jnp.diag(energy.entropic.spectral_gradient(values)) / energy.beta
+        return seen_gradient(energy.energy, left, values, right) + force
+    if isinstance(energy, AbstractSpectralEnergy):
+        return jnp.diag(energy.spectral_gradient(values))
+    return left.T @ energy.gradient((left * values) @ right.T) @ right
+
+
+def singular_field(
+    metric: Metric, energy: AbstractLoss, left: Matrix, logs: Float[Array, " modes"], right: Matrix
+) -> tuple[Matrix, Float[Array, " modes"], Matrix, Float[Array, ""]]:
+    r"""$\dot U$, $\mathrm d\ln s/\mathrm dt$, $\dot V$ and the speed of $\dot X = -A_L[X](\nabla E)$, unchecked.
+
+    With $F = U^\top\nabla E\,V$ and $c_{ij} = 1/(s_i^{2/L} - s_j^{2/L})$ (in the limit $1/(2\ln(s_i/s_j))$ times the
+    scale) it is $\Omega_{ij} = c_{ij}(s_jF_{ij} + s_iF_{ji})$, $\Psi_{ij} = c_{ij}(s_iF_{ij} + s_jF_{ji})$ and
+    $\dot s_i = -\lambda_L(s_i, s_i)F_{ii}$.
+
+    Args:
+        metric: The metric of a depth.
+        energy: $E$.
+        left: $U$.
+        logs: $\ln s$, distinct.
+        right: $V$.
+    """
+    values = jnp.exp(logs)
+    seen = seen_gradient(energy, left, values, right)
+    rate = metric.rate
+    apart = 2 * (logs[:, None] - logs)
+    shrunk = jnp.where(rate > 0, jnp.expm1(rate * apart) / jnp.where(rate > 0, rate, 1.0), apart)
+    same = apart == 0
+    scaled = metric.scale * jnp.exp(-2 * rate * logs)
+    weights = jnp.where(same, 0.0, scaled / jnp.where(same, 1.0, shrunk))
+    slopes = scaled * values * jnp.diagonal(seen)
+    outer, inner = seen * values, values[:, None] * seen
+    turn_left, turn_right = weights * (outer + outer.T), weights * (inner + inner.T)
+    squares = values**2
+    power = jnp.sum(weights * (squares[:, None] - squares) * seen**2) + jnp.sum(
+        scaled * squares * jnp.diagonal(seen) ** 2
+    )
+    return left @ turn_left, -slopes, right @ turn_right, jnp.sqrt(jnp.maximum(power, 0.0))
+
+
+def orthonormalised(matrix: Matrix) -> Matrix:
+    r"""One Newton step to the nearest orthogonal matrix: a defect $\varepsilon$ becomes $\tfrac34\varepsilon^2$."""
+    return matrix @ (1.5 * jnp.eye(matrix.shape[1]) - 0.5 * (matrix.T @ matrix))

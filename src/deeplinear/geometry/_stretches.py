@@ -1,0 +1,282 @@
+"""Members of a batch of flows, followed from start to end through stretches of different coordinates."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from deeplinear.core import HypothesisError, Matrix, integrate
+from deeplinear.geometry._charts import AbstractChart, MatrixChart, SingularChart, SpectralChart, State, settle
+from deeplinear.geometry._energies import AbstractSpectralEnergy
+from deeplinear.geometry._metric import Metric
+from deeplinear.geometry._singular import DISTINCT, log_gap
+from deeplinear.models import AbstractLoss
+
+REOPENED = 1e-8
+"""Singular coordinates are taken up again where the logarithms of neighbours differ by more than this."""
+
+MOST_SWITCHES = 1000
+"""Changes of coordinates after which a run is left in matrix coordinates."""
+
+RUNNING, CONVERGED, SINGULAR, DIVERGED, CHANGE = range(5)
+
+STATUS = {RUNNING: "time limit", CONVERGED: "converged", SINGULAR: "singular", DIVERGED: "diverged"}
+
+
+class Limits(NamedTuple):
+    """Where a run stops and how closely it is followed, as arrays.
+
+    Attributes:
+        gradient: Norm of the gradient below which it has converged.
+        largest: Singular value above which it has diverged.
+        closed: Gap of the logarithms of singular values below which coordinates are changed.
+        reopened: Gap above which they are changed.
+        flat: Ratio of the singular values below which the matrix is singular.
+        rtol: Relative tolerance of a step.
+        atol: Absolute tolerance of a step.
+    """
+
+    gradient: Float[Array, ""]
+    largest: Float[Array, ""]
+    closed: Float[Array, ""]
+    reopened: Float[Array, ""]
+    flat: Float[Array, ""]
+    rtol: Float[Array, ""]
+    atol: Float[Array, ""]
+
+
+class Stretch(NamedTuple):
+    """A part of a run in one kind of coordinates: outputs, its end, and the code of why it ended."""
+
+    points: Float[Array, "*many times modes modes"]
+    spectra: Float[Array, "*many times modes"]
+    energies: Float[Array, "*many times"]
+    lengths: Float[Array, "*many times"]
+    end: Float[Array, "*many modes modes"]
+    end_spectrum: Float[Array, "*many modes"]
+    end_energy: Float[Array, "*many"]
+    end_length: Float[Array, "*many"]
+    time: Float[Array, "*many"]
+    steepness: Float[Array, "*many"]
+    code: Int[Array, "*many"]
+    finished: Bool[Array, "*many"]
+    steps: Int[Array, "*many"]
+
+
+class Log:
+    """What is known of one run so far."""
+
+    def __init__(self, outputs: int, size: int, points: bool) -> None:
+        self.points = np.zeros((outputs, size, size)) if points else None
+        self.spectra = np.zeros((outputs, size))
+        self.energies = np.zeros(outputs)
+        self.lengths = np.zeros(outputs)
+        self.end, self.time, self.length, self.steepness = np.zeros((size, size)), 0.0, 0.0, 0.0
+        self.status, self.switches, self.steps = "", 0, 0
+
+    def add(self, stretch: Any, outputs: np.ndarray, first: bool) -> None:
+        """Take in a stretch: outputs since the last one, and the state at its end for all later outputs."""
+        time = float(stretch.time)
+        now = outputs <= time if first else (outputs > self.time) & (outputs <= time)
+        later = outputs > time
+        pairs = [
+            (self.spectra, stretch.spectra, stretch.end_spectrum),
+            (self.energies, stretch.energies, stretch.end_energy),
+            (self.lengths, stretch.lengths, stretch.end_length),
+        ]
+        if self.points is not None:
+            pairs.append((self.points, stretch.points, stretch.end))
+        for kept, found, last in pairs:
+            kept[now] = found[now]
+            kept[later] = last
+        self.end, self.time = np.asarray(stretch.end), time
+        self.length, self.steepness = float(stretch.end_length), float(stretch.steepness)
+        self.steps += int(stretch.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Runner:
+    """Follows members to their ends.
+
+    Attributes:
+        metric: The metric of a depth.
+        outputs: Output times.
+        limits: Where to stop.
+        chart: Coordinates: matrix, singular or spectral.
+        solver: Method of integration.
+        steps: Most steps of a stretch.
+        may_switch: Whether matrix coordinates may be taken where singular values meet.
+    """
+
+    metric: Metric
+    outputs: np.ndarray
+    limits: Limits
+    chart: str
+    solver: str
+    steps: int
+    may_switch: bool
+
+    def run(self, energies: list[AbstractLoss], starts: np.ndarray, logs: list[Log], width: int) -> None:
+        """Follow some members, at most `width`, together as far as they keep to their coordinates."""
+        together = width > 1 and not (self.chart == "singular" and any(_meet(start) for start in starts))
+        stretches = self._first(energies, starts, width) if together else [None] * len(energies)
+        for energy, start, log, stretch in zip(energies, starts, logs, stretches, strict=True):
+            chart = "matrix" if self.chart == "singular" and _meet(start) else self.chart
+            self._finish(energy, start, log, chart, stretch)
+
+    def _first(self, energies: list[AbstractLoss], starts: np.ndarray, width: int) -> list[Stretch]:
+        """First stretches of several members; places that are left over do nothing."""
+        lacking = width - len(energies)
+        batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *energies, *[energies[-1]] * lacking)
+        full = jnp.asarray(np.concatenate([starts, np.repeat(starts[-1:], lacking, axis=0)]))
+        begins = jnp.where(np.arange(width) < len(energies), 0.0, self.outputs[-1])
+        times = jnp.asarray(self.outputs)
+        found = jax.device_get(
+            _many(self.metric, batch, full, times, begins, self.limits, self.chart, self.solver, self.steps)
+        )
+        return [Stretch(*(leaf[position] for leaf in found)) for position in range(len(energies))]
+
+    def _finish(self, energy: AbstractLoss, start: np.ndarray, log: Log, chart: str, stretch: Any) -> None:
+        """Follow one member to its end, given its first stretch if that is known."""
+        first = True
+        while True:
+            log.switches += int(chart != self.chart)
+            if stretch is None:
+                stretch = self._stretch(energy, start if first else log.end, log, chart)
+            log.add(stretch, self.outputs, first)
+            if first and log.time == 0 and not np.isfinite(log.steepness):
+                raise ValueError("matrix_flow: energy must have a finite gradient at the start, but has not.")
+            if int(stretch.code) != CHANGE:
+                break
+            if not self.may_switch:
+                raise HypothesisError(
+                    f"matrix_flow: distinct singular values (they meet at time {log.time:.6g})",
+                    float(log_gap(jnp.log(jnp.asarray(stretch.end_spectrum)))),
+                    DISTINCT,
+                    "The smallest difference of their logarithms is told. Take coordinates='auto' or 'matrix'.",
+                )
+            chart = "matrix" if chart == "singular" else "singular"
+            first, stretch = False, None
+        reached = bool(stretch.finished) or int(stretch.code) != RUNNING
+        log.status = STATUS[int(stretch.code)] if reached else "step limit"
+
+    def _stretch(self, energy: AbstractLoss, point: np.ndarray, log: Log, chart: str) -> Any:
+        """The next stretch of one member."""
+        fallen = chart != self.chart
+        limits = self.limits._replace(
+            closed=jnp.asarray(-np.inf, dtype=float) if fallen else self.limits.closed,
+            reopened=jnp.asarray(REOPENED if fallen and log.switches < MOST_SWITCHES else np.inf, dtype=float),
+        )
+        begin, length = jnp.asarray(log.time, dtype=float), jnp.asarray(log.length, dtype=float)
+        times = jnp.asarray(self.outputs)
+        return jax.device_get(
+            _one(
+                self.metric,
+                energy,
+                jnp.asarray(point),
+                times,
+                begin,
+                limits,
+                chart,
+                self.solver,
+                self.steps,
+                length,
+            )
+        )
+
+
+def _follow(
+    metric: Metric,
+    energy: AbstractLoss,
+    start: Matrix,
+    times: Float[Array, " times"],
+    begin: Float[Array, ""],
+    limits: Limits,
+    kind: str,
+    solver: Any,
+    steps: int,
+    length: Float[Array, ""],
+) -> Stretch:
+    """One stretch in one kind of coordinates."""
+    chart: AbstractChart
+    if kind == "matrix":
+        chart = MatrixChart(metric, energy)
+    elif kind == "singular":
+        chart = SingularChart(metric, energy)
+    else:
+        assert isinstance(energy, AbstractSpectralEnergy)
+        left, _, right_t = jnp.linalg.svd(start)
+        chart = SpectralChart(metric, energy, left, right_t.T)
+
+    def judge(state: State) -> Int[Array, ""]:
+        logs = chart.logs(state)
+        high, low, gap = jnp.exp(jnp.max(logs)), jnp.exp(jnp.min(logs)), log_gap(logs)
+        code = jnp.where((gap < limits.closed) | (gap > limits.reopened), CHANGE, RUNNING)
+        code = jnp.where(high > limits.largest, DIVERGED, code)
+        code = jnp.where(low < limits.flat * high, SINGULAR, code)
+        return jnp.where(chart.steepness(state) < limits.gradient, CONVERGED, code)
+
+    state = chart.enter(start, length)
+    last = jnp.where(judge(state) == RUNNING, times[-1], begin)
+    found = integrate(
+        chart.field,
+        state,
+        jnp.clip(times, begin, last),
+        begin=begin,
+        method=solver,
+        rtol=limits.rtol,
+        atol=limits.atol,
+        events=(lambda y: judge(y) != RUNNING,),
+        steps=steps,
+        after=settle if kind == "singular" else None,
+    )
+    filled = jax.tree.map(lambda outputs, end: jnp.where(jnp.isfinite(outputs), outputs, end), found.states, found.end)
+    points, spectra = jax.vmap(chart.look)(filled)
+    end, spectrum = chart.look(found.end)
+    return Stretch(
+        points,
+        spectra,
+        jax.vmap(energy.value)(points),
+        filled[-1],
+        end,
+        spectrum,
+        energy.value(end),
+        found.end[-1],
+        found.time,
+        chart.steepness(found.end),
+        judge(found.end),
+        found.finished,
+        found.steps,
+    )
+
+
+_one = eqx.filter_jit(_follow)
+
+
+@eqx.filter_jit
+def _many(
+    metric: Metric,
+    energies: AbstractLoss,
+    starts: Float[Array, "many modes modes"],
+    times: Float[Array, " times"],
+    begins: Float[Array, " many"],
+    limits: Limits,
+    kind: str,
+    solver: Any,
+    steps: int,
+) -> Stretch:
+    """Several members in lock-step, each with its own steps."""
+    follow = lambda energy, start, begin: _follow(  # noqa: E731
+        metric, energy, start, times, begin, limits, kind, solver, steps, jnp.zeros(())
+    )
+    return jax.vmap(follow)(energies, starts, begins)
+
+
+def _meet(start: np.ndarray) -> bool:
+    """Whether singular values of a start coincide."""
+    values = np.linalg.svd(start, compute_uv=False)
+    return bool(values[-1] > 0 and len(values) > 1 and np.min(-np.diff(np.log(values))) < DISTINCT)

@@ -1,0 +1,76 @@
+"""`dln geodesic`."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from deeplinear.cli._main import app
+
+START, END = [[1.0, 0.2], [-0.3, 0.8]], [[0.3, -0.9], [0.8, 0.5]]
+
+
+def dln(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    turn = [[math.cos(1.1), -math.sin(1.1)], [math.sin(1.1), math.cos(1.1)]]
+    matrices = {"A": START, "B": END, "I": np.eye(2), "turn": turn, "mirror": [[1.0, 0.0], [0.0, -1.0]]}
+    for name, matrix in matrices.items():
+        np.savetxt(tmp_path / f"{name}.csv", matrix, delimiter=",", fmt="%.17g")
+    np.savetxt(tmp_path / "wide.csv", np.ones((2, 3)), delimiter=",")
+    np.savetxt(tmp_path / "singular.csv", np.ones((2, 2)), delimiter=",")
+    return tmp_path
+
+
+@pytest.mark.covers("geometry:F27", "geometry:R")
+def test_length_path_and_picture(files: Path) -> None:
+    """The distance is that of the reference values; the path starts and ends where it should."""
+    flags = ["--depth", 3, "--points", 11, "--out", files / "out"]
+    run = dln("geodesic", files / "A.csv", files / "B.csv", *flags, "--json")
+    assert run.exit_code == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert told["length"] == pytest.approx(1.122235286352, abs=2e-12)
+    assert told["lower_bound"] == pytest.approx(0.004603237130, abs=1e-12)
+    assert told["residual"] < 1e-11 and max(told["drifts"].values()) < 1e-9
+    assert {Path(file).name for file in told["files"]} == {"geodesic.csv", "geodesic.png", "geodesic.svg"}
+    with (files / "out" / "geodesic.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.reader(stream))
+    assert rows[0] == ["t", "x1_1", "x1_2", "x2_1", "x2_2", "s1", "s2"] and len(rows) == 12
+    numbers = np.array(rows[1:], dtype=float)
+    np.testing.assert_allclose(numbers[[0, -1], 1:5], [np.ravel(START), np.ravel(END)], atol=1e-10)
+    text = dln("geodesic", files / "A.csv", files / "B.csv", *flags, "--no-plot").stdout
+    assert "1.12223528635" in text and "end missed by" in text and "No closed form" in text
+
+
+def test_a_closed_form_is_told(files: Path) -> None:
+    run = dln("geodesic", files / "I.csv", files / "turn.csv", "--depth", "inf", "--out", files, "--no-plot", "--json")
+    told = json.loads(run.stdout)
+    assert told["case"] == "from a scaled rotation" and told["depth"] == "infinity" and told["normalised"]
+    assert told["length"] == pytest.approx(math.sqrt(2) * 1.1, abs=1e-12)
+
+
+@pytest.mark.covers("geometry:F47")
+@pytest.mark.parametrize(
+    ("start", "end", "depth", "points", "words"),
+    [
+        ("A", "mirror", 2, 11, "their distance is infinite"),
+        ("A", "wide", 2, 11, "shape"),
+        ("A", "singular", 2, 11, "full rank"),
+        ("A", "missing", 2, 11, "readable file"),
+        ("A", "B", 0, 11, "--depth must be a positive whole number or inf, but is 0"),
+        ("A", "B", "x", 11, "--depth must be"),
+        ("A", "B", 2, 1, "--points must be a whole number of at least 2"),
+    ],
+)
+def test_refusals(files: Path, start: str, end: str, depth: object, points: int, words: str) -> None:
+    ends = files / f"{start}.csv", files / f"{end}.csv"
+    run = dln("geodesic", *ends, "--depth", depth, "--points", points, "--out", files)
+    assert run.exit_code == 2 or isinstance(run.exception, SystemExit)
+    assert words in run.stderr and run.stderr.count("\n") == 1

@@ -1,0 +1,217 @@
+"""The logarithm: geodesics between any two matrices of one component; the distance."""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.linalg
+
+from deeplinear.core import HypothesisError
+from deeplinear.geometry import Metric, bures_distance
+from deeplinear.geometry._explicit import explicit_geodesic, rotation_chord
+from deeplinear.geometry._exponential import geodesic
+from deeplinear.geometry._inefficiency import path_inefficiency
+from deeplinear.geometry._logarithm import distance, geodesic_between
+from deeplinear.models import SquaredDistance
+
+ARRIVES = 1e-9
+"""End point of the exponential map of a logarithm; what the specification asks of all pairs."""
+
+START = np.array([[1.0, 0.2], [-0.3, 0.8]])
+END = np.array([[0.3, -0.9], [0.8, 0.5]])
+
+DEPTHS = (2, 3, 5, math.inf)
+
+
+def draw(rng: np.random.Generator, size: int, largest: float = 0.99) -> tuple[np.ndarray, np.ndarray]:
+    """Two matrices whose polar factors are turned by angles up to a share of half a turn."""
+    frames = [np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(4)]
+    generator = np.zeros((size, size))
+    for k in range(0, size - 1, 2):
+        generator[k + 1, k] = rng.uniform(0, largest) * math.pi
+    turn = frames[1] @ scipy.linalg.expm(generator - generator.T) @ frames[1].T
+    ends = [(frame * np.exp(rng.uniform(-1, 1, size))) @ frame.T for frame in frames[2:]]
+    return frames[0] @ ends[0], frames[0] @ turn @ ends[1]
+
+
+def hamilton(point: np.ndarray, momentum: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Velocity and force as sums over layers, with derivatives of powers by divided differences."""
+    left, s, right_t = np.linalg.svd(point)
+    p, x = left.T @ momentum @ right_t.T, s**2
+    velocity, first, second = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p)
+    for layer in range(1, depth + 1):
+        below, above = (layer - 1) / depth, (depth - layer) / depth
+        velocity += x[:, None] ** above * p * x**below
+        first += differences(x, above) * ((p * x**below) @ p.T)
+        second += differences(x, below) * ((p.T * x**above) @ p)
+    return left @ velocity @ right_t, -left @ (first * s + s[:, None] * second) @ right_t
+
+
+def differences(x: np.ndarray, exponent: float) -> np.ndarray:
+    gaps = x[:, None] - x
+    equal = np.abs(gaps) < 1e-9
+    slopes = exponent * x[:, None] ** (exponent - 1) + 0 * gaps
+    return np.where(equal, slopes, (x[:, None] ** exponent - x**exponent) / np.where(equal, 1.0, gaps))
+
+
+@pytest.mark.covers("geometry:F27", "geometry:R")
+@pytest.mark.parametrize(("depth", "wanted"), [(2, 1.343979019434), (3, 1.122235286352), (math.inf, 2.007791976012)])
+def test_reference_distances(depth: float, wanted: float) -> None:
+    found = geodesic_between(START, END, depth)
+    assert found.converged and found.case == "numeric" and found.residual < 1e-11 and not found.warning
+    assert found.length == pytest.approx(wanted, abs=2e-12)
+    assert found.length > found.lower_bound
+    # The path it tells leads to the end and has this length.
+    path = found.path([1.0])
+    np.testing.assert_allclose(path.points[-1], END, atol=1e-11)
+    assert float(path.speed) == pytest.approx(wanted, abs=1e-11)
+    # The velocity is what the momentum gives, and conversely.
+    metric = Metric(depth)
+    np.testing.assert_allclose(metric.inverse(START, found.velocity), found.momentum, atol=1e-12)
+    assert float(metric.norm(START, found.velocity)) == pytest.approx(found.length, abs=1e-12)
+
+
+@pytest.mark.covers("geometry:F27")
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_against_hamilton_as_a_sum_over_layers(depth: int, seed: int) -> None:
+    """The momentum found, integrated by SciPy with equations written anew, leads to the end."""
+    start, end = draw(np.random.default_rng(seed), 3)
+    found = geodesic_between(start, end, depth)
+
+    def field(_: float, state: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.ravel() for part in hamilton(*state.reshape(2, 3, 3), depth)])
+
+    state = np.concatenate([start.ravel(), np.ravel(found.momentum)])
+    last = scipy.integrate.solve_ivp(field, (0, 1), state, method="DOP853", rtol=1e-12, atol=1e-13).y[:, -1]
+    np.testing.assert_allclose(last[:9].reshape(3, 3), end, atol=ARRIVES)
+    assert found.residual <= ARRIVES
+
+
+@pytest.mark.covers("geometry:F27", "geometry:S27")
+@pytest.mark.parametrize(("size", "pairs"), [(2, 3), (3, 2)])
+def test_random_pairs(size: int, pairs: int, seed: int) -> None:
+    """All are joined, symmetrically, and never below the bound."""
+    rng = np.random.default_rng(seed)
+    for depth, _ in itertools.product(DEPTHS, range(pairs)):
+        start, end = draw(rng, size)
+        found, back = geodesic_between(start, end, depth), geodesic_between(end, start, depth)
+        assert found.converged and back.converged, found.message
+        assert max(found.residual, back.residual) <= ARRIVES
+        assert found.length == pytest.approx(back.length, abs=1e-9)
+        assert found.length >= found.lower_bound - 1e-12
+        assert bool(found.warning) == (found.angle > 0.9 * math.pi)
+
+
+@pytest.mark.covers("geometry:F27")
+def test_the_logarithm_undoes_the_exponential_map(seed: int) -> None:
+    """With velocities so short that no other geodesic can be meant."""
+    rng = np.random.default_rng(seed)
+    for depth in DEPTHS:
+        start, _ = draw(rng, 3)
+        tangent = rng.standard_normal((3, 3))
+        velocity = 0.5 * tangent / float(Metric(depth, normalised=True).norm(start, tangent))
+        end = geodesic(start, depth, [1.0], velocity=velocity).points[-1]
+        found = geodesic_between(start, end, depth)
+        np.testing.assert_allclose(found.velocity, velocity, atol=1e-10)
+        scaled = geodesic_between(1e3 * start, 1e3 * np.asarray(end), depth, normalised=True)
+        np.testing.assert_allclose(scaled.velocity, 1e3 * velocity, atol=1e-7)
+
+
+@pytest.mark.covers("geometry:F27", "geometry:F24")
+def test_numbers_and_closed_forms_agree(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frame = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    one, other = ((frame * np.exp(rng.uniform(-1, 1, 3))) @ frame.T for _ in range(2))
+    skew = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    crossed = (skew * np.exp(rng.uniform(-1, 1, 3))) @ skew.T
+    turn = scipy.linalg.expm(np.array([[0.0, -2.0, 0.3], [2.0, 0.0, 0.1], [-0.3, -0.1, 0.0]]))
+    for depth, start, end in (
+        (5, one, other),
+        (math.inf, one, other),
+        (2, one, crossed),
+        (3, 1.3 * np.eye(3), turn),
+        (math.inf, turn, 0.7 * np.eye(3)),
+    ):
+        closed, numeric = geodesic_between(start, end, depth), geodesic_between(start, end, depth, method="collocation")
+        assert closed.case != "numeric" == numeric.case
+        assert numeric.length == pytest.approx(closed.length, abs=1e-8)
+        np.testing.assert_allclose(numeric.momentum, closed.momentum, atol=1e-8)
+    assert distance(one, crossed, 2) == pytest.approx(math.sqrt(2) * float(bures_distance(one, crossed)), abs=1e-12)
+    assert distance(one, one, 3) == 0.0
+    assert distance(START, -END, 1) == pytest.approx(np.linalg.norm(START + END), rel=1e-14)
+
+
+@pytest.mark.covers("geometry:F27")
+def test_triangles_and_normalisation(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for depth in (2, math.inf):
+        a, b = draw(rng, 2, 0.5)
+        c = a @ scipy.linalg.expm(0.4 * rng.standard_normal((2, 2)))
+        sides = [distance(a, b, depth), distance(b, c, depth), distance(a, c, depth)]
+        assert max(sides) <= sum(sides) - max(sides)
+    plain, scaled = geodesic_between(START, END, 3), geodesic_between(START, END, 3, normalised=True)
+    assert scaled.length == pytest.approx(math.sqrt(3) * plain.length, rel=1e-11)
+    np.testing.assert_allclose(scaled.momentum, 3 * np.asarray(plain.momentum), atol=1e-11)
+    np.testing.assert_allclose(scaled.velocity, plain.velocity, atol=1e-11)
+
+
+@pytest.mark.covers("geometry:F27")
+def test_half_a_turn_is_tried_both_ways() -> None:
+    start, end = np.diag([2.0, 1.0]), -np.array([[1.0, 0.3], [0.3, 1.5]])
+    for depth in (3, math.inf):
+        found = geodesic_between(start, end, depth)
+        assert found.converged and found.residual <= ARRIVES
+        assert found.angle == pytest.approx(math.pi, abs=1e-7) and "another geodesic may be" in found.warning
+        assert found.length == pytest.approx(distance(end, start, depth), abs=1e-9)
+    # From the identity the two ways are mirror images: half a turn of the closed form.
+    assert distance(np.eye(2), -np.eye(2), 3) == pytest.approx(2 * math.sqrt(6) * math.sin(math.pi / 6), abs=1e-9)
+
+
+@pytest.mark.covers("geometry:E1")
+@pytest.mark.parametrize(("depth", "length"), [(2, 1.374493), (3, 0.982462), (4, 0.798086)])
+def test_the_geodesic_is_shorter_than_the_chord(depth: int, length: float) -> None:
+    start, end = np.diag([4.0, 1.0]), np.array([[2.5, 1.5], [1.5, 2.5]])
+    found, chord = geodesic_between(start, end, depth), rotation_chord(start, end, depth)
+    assert found.length == pytest.approx(length, abs=1e-6)
+    assert found.length < chord.length - 2e-3 and chord.length < chord.line - 0.02
+    if depth == 2:
+        assert found.length == pytest.approx(explicit_geodesic(start, end, 2).length, rel=1e-14)
+        assert found.length == pytest.approx(math.sqrt(2) * 0.97191299089095, abs=1e-12)
+
+
+@pytest.mark.covers("geometry:F28")
+def test_inefficiency_of_gradient_flow() -> None:
+    energy = SquaredDistance(jnp.asarray(END))
+    for depth, ratio in ((1, 1.0), (2, 1.023361), (3, 1.041576), (5, 1.060065), (math.inf, 1.094681)):
+        found = path_inefficiency(energy, START, depth)
+        assert found.status == "converged" and found.ratio == pytest.approx(ratio, abs=1e-5 if depth > 1 else 1e-9)
+        assert found.ratio >= 1 - 1e-12 and found.length == pytest.approx(found.ratio * found.distance)
+    with pytest.raises(HypothesisError, match="the flow moves"):
+        path_inefficiency(energy, END, 1)
+    with pytest.raises(RuntimeError, match="singular"):
+        path_inefficiency(SquaredDistance(jnp.diag(jnp.array([1.0, -1.0]))), np.diag([1.0, 0.5]), 2, time=1e3)
+
+
+@pytest.mark.covers("geometry:F47")
+def test_refusals() -> None:
+    with pytest.raises(HypothesisError, match="distance is infinite"):
+        geodesic_between(START, START[::-1], 2)
+    for ends in ((np.ones((2, 2)), START), (START, np.ones((2, 2)))):
+        with pytest.raises(HypothesisError, match="is of full rank"):
+            distance(*ends, 3)
+    with pytest.raises(ValueError, match="end must have shape"):
+        distance(START, np.eye(3), 2)
+    with pytest.raises(ValueError, match="end must be finite"):
+        distance(START, np.full((2, 2), np.inf), 2)
+    with pytest.raises(ValueError, match="tolerance must be greater than 0"):
+        geodesic_between(START, END, 2, tolerance=0.0)
+
+
+def test_a_failure_is_told() -> None:
+    """A tolerance below rounding cannot be met: the result says so and keeps its numbers."""
+    found = geodesic_between(START, END, 3, tolerance=1e-17)
+    assert not found.converged and "No geodesic was found: the end is missed by" in found.message
+    assert 0 < found.residual < 1e-11 and bool(np.all(np.isfinite(np.asarray(found.momentum))))

@@ -1,0 +1,61 @@
+"""Checks of the statements on the metric, and of what is printed otherwise."""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deeplinear.models import DeepLinear, Problem, SquaredDistance
+from deeplinear.theory import STATUS, examine, verify
+from deeplinear.theory.geometry import _metric, _metric_errata
+from deeplinear.theory.geometry._metric import plain_eigenvalue
+
+CHECKS = {check.id: check for module in (_metric, _metric_errata) for check in module.CHECKS}
+INSTANCES = 4
+
+STATEMENTS = (
+    pytest.param("geometry/theorem-2.2.1", marks=pytest.mark.covers("geometry:S9", "geometry:F10")),
+    pytest.param("geometry/theorem-2.2.2", marks=pytest.mark.covers("geometry:S10", "geometry:F10", "geometry:F12")),
+    pytest.param("geometry/remark-2.2.3", marks=pytest.mark.covers("geometry:S11", "geometry:F10")),
+    pytest.param("geometry/isometries", marks=pytest.mark.covers("geometry:F12")),
+    pytest.param("geometry/rectangular-operator", marks=pytest.mark.covers("geometry:F11")),
+    pytest.param("geometry/erratum-partial-products", marks=pytest.mark.covers("geometry:E8")),
+    pytest.param("geometry/erratum-parametrisation", marks=pytest.mark.covers("geometry:E8")),
+    pytest.param("geometry/erratum-fractional-powers", marks=pytest.mark.covers("geometry:E10")),
+    pytest.param("geometry/erratum-definite", marks=pytest.mark.covers("geometry:E10", "geometry:S9")),
+    pytest.param("geometry/erratum-relative-imbalance", marks=pytest.mark.covers("geometry:E13", "geometry:S6")),
+    pytest.param("geometry/erratum-all-times", marks=pytest.mark.covers("geometry:E14")),
+)
+"""Every check of these modules, each with what it holds."""
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statement_holds_and_its_violations_are_caught(name: str) -> None:
+    outcome = verify(CHECKS[name], instances=INSTANCES)
+    expected = STATUS.erratum if "erratum" in name else STATUS.holds
+    assert outcome.status is expected, outcome.message
+    assert outcome.trials and all(trial.caught for trial in outcome.trials)
+
+
+def test_every_check_is_run() -> None:
+    assert {statement.values[0] for statement in STATEMENTS} == set(CHECKS)
+
+
+def test_statements_speak_of_a_given_problem() -> None:
+    """Those with a place ask for a square product of full rank; the operator of other shapes for balance."""
+    rng = np.random.default_rng(3)
+    frames = [np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(3)]
+    layers = tuple(jnp.asarray((above * [1.4, 1.0, 0.7]) @ below.T) for below, above in itertools.pairwise(frames))
+    problem = Problem(DeepLinear((3, 3, 3)), SquaredDistance(jnp.eye(3)))
+    assert {verdict.status for verdict in examine(problem, layers, CHECKS.values())} == {STATUS.holds}
+    uneven = {v.check: v.status for v in examine(problem, (2 * layers[0], layers[1]), CHECKS.values())}
+    assert uneven["geometry/rectangular-operator"] is STATUS.unmet
+    assert uneven["geometry/theorem-2.2.1"] is STATUS.holds
+
+
+def test_the_plain_side_has_its_values() -> None:
+    assert plain_eigenvalue(1.5, 0.5, 2) == pytest.approx(2.0, rel=1e-14)
+    assert plain_eigenvalue(1.5, 0.5, 3) == pytest.approx(2.9394034390457, rel=1e-13)
+    assert plain_eigenvalue(1.5, 0.5, math.inf) == pytest.approx(0.910239226626837, rel=1e-13)
