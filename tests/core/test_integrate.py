@@ -72,3 +72,15 @@ def test_members_of_a_batch_have_steps_of_their_own() -> None:
     np.testing.assert_allclose(together.states[:2], wanted[:2], atol=1e-6)
     np.testing.assert_array_equal(together.finished, [True, True, False])
     assert int(together.steps[0]) < int(together.steps[1]) < int(together.steps[2]) == 300
+
+
+def test_a_first_step_that_overflows_is_made_smaller() -> None:
+    """y' = -y⁵ from 10: a step of one leaves the finite numbers; the solution is (y₀⁻⁴ + 4t)^(-1/4)."""
+
+    @jax.jit
+    def run(first: jax.Array) -> Integral:
+        return integrate(lambda y: -(y**5), jnp.asarray([10.0]), jnp.ones(1), first=first, method="tsit5", steps=4000)
+
+    found = run(jnp.asarray(1.0))
+    assert bool(found.finished)
+    np.testing.assert_allclose(found.end[0], (1e-4 + 4.0) ** -0.25, rtol=1e-7)

@@ -11,8 +11,7 @@ import scipy.integrate
 from checking import unchecked
 from deeplinear.core import RESULTS, HypothesisError
 from deeplinear.dynamics import GradientFlow, simulate
-from deeplinear.geometry._balancing import balance, balancing_flow, balancing_rate, balancing_velocity
-from deeplinear.geometry._imbalance import relative_imbalance
+from deeplinear.geometry import balance, balancing_flow, balancing_rate, balancing_velocity, relative_imbalance
 from deeplinear.models import Completion, DeepLinear, Problem
 from deeplinear.probes import layer_balancedness, weights
 

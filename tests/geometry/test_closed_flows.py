@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 
 from deeplinear.core import HypothesisError
-from deeplinear.geometry._closed_flows import learning_time, logistic_mode, power_decay
+from deeplinear.geometry import learning_time, logistic_mode, power_decay
 
 QUADRATURE = 1e-10
 """SciPy's quadrature of smooth functions."""

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from deeplinear.geometry._concavity import concavity_spectrum, diagonal_dominance, dominance_threshold, pair_concavity
+from deeplinear.geometry import concavity_spectrum, diagonal_dominance, dominance_threshold, pair_concavity
 
 RATIOS = [0.0, 1e-3, 0.4, 0.9, 1.1, 3.0, 30.0, 400.0]
 

@@ -12,7 +12,7 @@ from scipy.stats import ortho_group
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.geometry._energies import (
+from deeplinear.geometry import (
     FreeEnergy,
     NegativeEntropy,
     PowerEnergy,

@@ -16,12 +16,12 @@ from deeplinear.geometry import (
     entropy_force,
     entropy_gradient,
     entropy_hessian,
+    gaussian_rank_share,
     langevin,
     langevin_slope,
     log_fibre_volume,
     log_orthogonal_volume,
 )
-from deeplinear.geometry._entropy import gaussian_rank_share
 
 S = [3.0, 1.2, 0.4]
 

@@ -11,8 +11,10 @@ from scipy.integrate import solve_ivp
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.geometry._energies import NegativeEntropy, PowerEnergy, SpectralEnergy
-from deeplinear.geometry._equilibria import (
+from deeplinear.geometry import (
+    NegativeEntropy,
+    PowerEnergy,
+    SpectralEnergy,
     critical_power,
     equilibrium,
     equilibrium_rates,

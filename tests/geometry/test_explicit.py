@@ -9,9 +9,7 @@ import scipy.linalg
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.geometry._explicit import classify_endpoints, explicit_geodesic, rotation_chord
-from deeplinear.geometry._exponential import geodesic
-from deeplinear.geometry._length import curve_length
+from deeplinear.geometry import classify_endpoints, curve_length, explicit_geodesic, geodesic, rotation_chord
 
 FOLLOWS = 1e-8
 """Closed form against the exponential map at rtol 1e-12."""

@@ -9,8 +9,7 @@ import pytest
 import scipy.integrate
 
 from deeplinear.core import HypothesisError
-from deeplinear.geometry import Metric, bures_exponential
-from deeplinear.geometry._exponential import geodesic
+from deeplinear.geometry import Metric, bures_exponential, geodesic
 
 POINT = np.array([[1, 0.2], [-0.3, 0.8]])
 VELOCITY = np.array([[0.1, -0.4], [0.3, 0.2]])

@@ -19,9 +19,10 @@ from deeplinear.geometry import (
     horizontality_defect,
     log_fibre_volume,
     manifold_dimension,
+    minimal_fibre_norm,
     vertical_basis,
+    vertical_gram,
 )
-from deeplinear.geometry._fibres import minimal_fibre_norm, vertical_gram
 from deeplinear.models import Completion, DeepLinear, Problem
 
 ROUNDING = 1e-12

@@ -13,9 +13,8 @@ from scipy.integrate import solve_ivp
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.geometry import Metric
-from deeplinear.geometry._energies import PowerEnergy
-from deeplinear.geometry._flow import Coordinates, matrix_flow
+from deeplinear.geometry import Metric, PowerEnergy, matrix_flow
+from deeplinear.geometry._flow import Coordinates
 from deeplinear.geometry._stretches import Limits, Log, Runner
 from deeplinear.models import Completion, SquaredDistance
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deeplinear.geometry import Metric
-from deeplinear.geometry._hamiltonian import geodesic_field, geodesic_field_sum, hamiltonian, layer_exponents
+from deeplinear.geometry import Metric, geodesic_field, geodesic_field_sum, hamiltonian, layer_exponents
 
 DEPTHS = (1, 2, 3, 5, 40, math.inf)
 

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from deeplinear.geometry import balanced_lift
-from deeplinear.geometry._imbalance import gaussian_imbalance, is_balanced, relative_imbalance
+from deeplinear.geometry import balanced_lift, gaussian_imbalance, is_balanced, relative_imbalance
 
 SAMPLES = 4000
 STANDARD_ERRORS = 3

@@ -8,7 +8,7 @@ import scipy.integrate
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.geometry._length import curve_action, curve_length, distance_lower_bound
+from deeplinear.geometry import curve_action, curve_length, distance_lower_bound
 
 CENTRE = np.array([[1.0, 0.2], [-0.3, 0.8]])
 SWING = np.array([[0.1, -0.4], [0.3, 0.2]])

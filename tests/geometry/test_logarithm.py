@@ -10,11 +10,16 @@ import scipy.integrate
 import scipy.linalg
 
 from deeplinear.core import HypothesisError
-from deeplinear.geometry import Metric, bures_distance
-from deeplinear.geometry._explicit import explicit_geodesic, rotation_chord
-from deeplinear.geometry._exponential import geodesic
-from deeplinear.geometry._inefficiency import path_inefficiency
-from deeplinear.geometry._logarithm import distance, geodesic_between
+from deeplinear.geometry import (
+    Metric,
+    bures_distance,
+    distance,
+    explicit_geodesic,
+    geodesic,
+    geodesic_between,
+    path_inefficiency,
+    rotation_chord,
+)
 from deeplinear.models import SquaredDistance
 
 ARRIVES = 1e-9

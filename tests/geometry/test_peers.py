@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeplinear.geometry import bures_distance, bures_exponential, bures_geodesic, bures_map
-from deeplinear.geometry._logarithm import distance, geodesic_between
+from deeplinear.geometry import bures_distance, bures_exponential, bures_geodesic, bures_map, distance, geodesic_between
 
 AGREE = 1e-9
 

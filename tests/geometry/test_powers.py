@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 
 from deeplinear.core import HypothesisError
-from deeplinear.geometry._powers import (
-    eigenvalue_difference,
-    gram_power_derivative,
-    power_derivative,
-    power_difference,
-)
+from deeplinear.geometry import gram_power_derivative, power_derivative, power_difference
+from deeplinear.geometry._powers import eigenvalue_difference
 
 DEPTHS = (1, 2, 3, 5, 1000, math.inf)
 

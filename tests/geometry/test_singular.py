@@ -10,10 +10,9 @@ import pytest
 from jax import Array
 
 from deeplinear.core import HypothesisError, Matrix
-from deeplinear.geometry import Metric
+from deeplinear.geometry import FreeEnergy, Metric, PowerEnergy, Scaled, singular_derivative
 from deeplinear.geometry._charts import descent
-from deeplinear.geometry._energies import FreeEnergy, PowerEnergy, Scaled
-from deeplinear.geometry._singular import orthonormalised, seen_gradient, singular_derivative, singular_field
+from deeplinear.geometry._singular import orthonormalised, seen_gradient, singular_field
 from deeplinear.models import AbstractLoss, Completion
 
 DIFFERENCES = 1e-8

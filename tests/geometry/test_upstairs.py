@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from deeplinear.core import HypothesisError
-from deeplinear.geometry import balanced_layers, balanced_lift, horizontal_lift, horizontality_defect
-from deeplinear.geometry._exponential import geodesic
-from deeplinear.geometry._upstairs import (
+from deeplinear.geometry import (
     balanced_geodesic,
+    balanced_layers,
+    balanced_lift,
     direction_defect,
     frame_line_defect,
+    geodesic,
+    horizontal_lift,
+    horizontality_defect,
     line_defect,
     multipliers,
     straight_line_end,

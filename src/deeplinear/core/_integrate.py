@@ -11,6 +11,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optimistix
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 Method = Literal["tsit5", "dopri8", "kvaerno5"]
@@ -116,7 +117,7 @@ def integrate(
     """
     solver = SOLVERS[method](scan_kind="lax")
     reach = jnp.maximum(jnp.abs(times[-1]), jnp.abs(jnp.asarray(begin, dtype=float)))
-    controller = diffrax.PIDController(rtol, atol, dtmin=SMALLEST_STEP * reach, force_dtmin=False)
+    controller = diffrax.PIDController(rtol, atol, dtmin=SMALLEST_STEP * reach, force_dtmin=False, norm=_size)
     if method == "dopri8":
         controller = diffrax.ClipStepSizeController(controller, step_ts=times)
     conditions = [lambda t, y, args, event=event, **_: event(y) for event in events]
@@ -147,3 +148,9 @@ def integrate(
         jnp.asarray(ended),
         solution.stats["num_steps"],
     )
+
+
+def _size(tree: PyTree[Array]) -> Float[Array, ""]:
+    """Root mean square; infinite where a trial state overflowed, so that its step is refused and made smaller."""
+    value = optimistix.rms_norm(tree)
+    return jnp.where(jnp.isnan(value), jnp.inf, value)

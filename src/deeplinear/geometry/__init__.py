@@ -86,7 +86,10 @@ from deeplinear.geometry._flow import (
     matrix_flow as matrix_flow,
 )
 from deeplinear.geometry._hamiltonian import (
+    geodesic_field as geodesic_field,
+    geodesic_field_sum as geodesic_field_sum,
     hamiltonian as hamiltonian,
+    layer_exponents as layer_exponents,
 )
 from deeplinear.geometry._imbalance import (
     GaussianImbalance as GaussianImbalance,

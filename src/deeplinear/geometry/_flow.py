@@ -124,7 +124,7 @@ def matrix_flow(
 
     Example:
         >>> from deeplinear.models import SquaredDistance
-        >>> run = matrix_flow(SquaredDistance(jnp.zeros((1, 1))), [[2.0]], math.inf, [4.0], rtol=1e-10, atol=1e-12)
+        >>> run = matrix_flow(SquaredDistance(jnp.zeros((1, 1))), [[2.0]], jnp.inf, [4.0], rtol=1e-10, atol=1e-12)
         >>> run.status, round(float(run.end[0, 0]), 8)
         (('time limit',), 0.34815531)
     """

@@ -11,9 +11,7 @@ import numpy as np
 import scipy.integrate
 
 from deeplinear.core import Params
-from deeplinear.geometry._balancing import balance, balancing_flow, balancing_velocity
-from deeplinear.geometry._fibres import minimal_fibre_norm
-from deeplinear.geometry._imbalance import gaussian_imbalance
+from deeplinear.geometry import balance, balancing_flow, balancing_velocity, gaussian_imbalance, minimal_fibre_norm
 from deeplinear.models import Completion, DeepLinear, Problem, SquaredDistance
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._metric import deviation, imbalance, times

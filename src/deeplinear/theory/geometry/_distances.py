@@ -8,8 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from deeplinear.core import HypothesisError, Params
-from deeplinear.geometry._length import distance_lower_bound
-from deeplinear.geometry._logarithm import geodesic_between
+from deeplinear.geometry import distance_lower_bound, geodesic_between
 from deeplinear.models import Problem
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._explicit import TIMES, plain_length

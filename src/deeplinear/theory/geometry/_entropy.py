@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from deeplinear.core import Params, effective_rank
-from deeplinear.geometry._concavity import concavity_spectrum, pair_concavity
-from deeplinear.geometry._entropy import (
+from deeplinear.geometry import (
+    concavity_spectrum,
     entropy,
     entropy_force,
     entropy_gradient,
     gaussian_rank_share,
+    pair_concavity,
 )
 from deeplinear.models import Problem
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation

@@ -7,10 +7,16 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.geometry._concavity import concavity_spectrum, diagonal_dominance, dominance_threshold
-from deeplinear.geometry._energies import PowerEnergy, Scaled
-from deeplinear.geometry._entropy import entropy, entropy_gradient
-from deeplinear.geometry._equilibria import equilibrium
+from deeplinear.geometry import (
+    PowerEnergy,
+    Scaled,
+    concavity_spectrum,
+    diagonal_dominance,
+    dominance_threshold,
+    entropy,
+    entropy_gradient,
+    equilibrium,
+)
 from deeplinear.models import Sensing
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._entropy import (

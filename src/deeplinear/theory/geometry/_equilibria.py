@@ -11,8 +11,10 @@ import numpy as np
 from jax import Array
 from scipy.integrate import solve_ivp
 
-from deeplinear.geometry._energies import FreeEnergy, PowerEnergy, SpectralEnergy
-from deeplinear.geometry._equilibria import (
+from deeplinear.geometry import (
+    FreeEnergy,
+    PowerEnergy,
+    SpectralEnergy,
     critical_power,
     equilibrium,
     equilibrium_rates,

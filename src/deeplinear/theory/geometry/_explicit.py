@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from deeplinear.core import HypothesisError
-from deeplinear.geometry._explicit import classify_endpoints, explicit_geodesic, rotation_chord
+from deeplinear.geometry import classify_endpoints, explicit_geodesic, rotation_chord
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._matrices import (
     DEPTHS,

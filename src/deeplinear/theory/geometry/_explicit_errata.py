@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeplinear.geometry._explicit import rotation_chord
-from deeplinear.geometry._logarithm import geodesic_between
+from deeplinear.geometry import geodesic_between, rotation_chord
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._explicit import (
     CRITICAL,

@@ -14,8 +14,8 @@ from deeplinear.geometry import (
     log_orthogonal_volume,
     manifold_dimension,
     vertical_basis,
+    vertical_gram,
 )
-from deeplinear.geometry._fibres import vertical_gram
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._matrices import ROUNDING, draw_orthogonal, draw_spectrum
 from deeplinear.theory.geometry._metric import deviation, times

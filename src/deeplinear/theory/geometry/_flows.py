@@ -9,8 +9,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from deeplinear.core import HypothesisError, Params
-from deeplinear.geometry._flow import matrix_flow
-from deeplinear.geometry._singular import singular_derivative
+from deeplinear.geometry import matrix_flow, singular_derivative
 from deeplinear.models import Completion, Problem
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._matrices import DEPTHS, ROUNDING, Place, adopt_place, draw_orthogonal, operator

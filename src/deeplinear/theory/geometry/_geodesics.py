@@ -8,10 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.geometry import Metric
-from deeplinear.geometry._exponential import geodesic
-from deeplinear.geometry._hamiltonian import geodesic_field_sum, layer_exponents
-from deeplinear.geometry._powers import gram_power_derivative
+from deeplinear.geometry import Metric, geodesic, geodesic_field_sum, gram_power_derivative, layer_exponents
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._geodesics_errata import DEEP, FULL, QUOTIENT, mistold, motion, quadratic, slope
 from deeplinear.theory.geometry._matrices import (

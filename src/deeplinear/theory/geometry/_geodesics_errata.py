@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.geometry import Metric
-from deeplinear.geometry._hamiltonian import geodesic_field
+from deeplinear.geometry import Metric, geodesic_field
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._matrices import Place, adopt_place, draw_place
 

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.integrate
 
-from deeplinear.geometry import Metric, balanced_layers
-from deeplinear.geometry._exponential import geodesic
-from deeplinear.geometry._upstairs import frame_line_defect, line_defect, multipliers
+from deeplinear.geometry import Metric, balanced_layers, frame_line_defect, geodesic, line_defect, multipliers
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._geodesics import SIZE, TIMES, fitted_velocity
 from deeplinear.theory.geometry._geodesics_errata import FULL

@@ -7,7 +7,7 @@ import numpy as np
 
 from deeplinear.core import check_count, check_number
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.geometry._balancing import balancing_flow, balancing_rate
+from deeplinear.geometry import balancing_flow, balancing_rate
 from deeplinear.plots import COLOURS, PANEL
 
 if TYPE_CHECKING:

@@ -7,9 +7,7 @@ import numpy as np
 
 from deeplinear.core import check_count
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.geometry._explicit import rotation_chord
-from deeplinear.geometry._exponential import geodesic
-from deeplinear.geometry._logarithm import geodesic_between
+from deeplinear.geometry import geodesic, geodesic_between, rotation_chord
 from deeplinear.plots import COLOURS, PANEL
 
 if TYPE_CHECKING:

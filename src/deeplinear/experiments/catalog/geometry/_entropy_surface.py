@@ -8,7 +8,7 @@ import numpy as np
 
 from deeplinear.core import check_count, check_number
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.geometry._entropy import entropy
+from deeplinear.geometry import entropy
 from deeplinear.plots import COLOURS, PANEL, REST
 
 if TYPE_CHECKING:

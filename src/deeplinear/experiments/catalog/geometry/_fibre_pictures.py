@@ -13,8 +13,8 @@ from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.geometry import (
     balanced_lift,
     log_fibre_volume,
+    minimal_fibre_norm,
 )
-from deeplinear.geometry._fibres import minimal_fibre_norm
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.plots import COLOURS, PANEL
 from deeplinear.probes import weights

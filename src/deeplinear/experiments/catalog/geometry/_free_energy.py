@@ -10,9 +10,16 @@ import numpy as np
 
 from deeplinear.core import check_count, check_number
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
-from deeplinear.geometry._energies import PowerEnergy, SpectralFreeEnergy, free_energy
-from deeplinear.geometry._equilibria import critical_power, equilibrium, split_equilibria, split_power
-from deeplinear.geometry._flow import matrix_flow
+from deeplinear.geometry import (
+    PowerEnergy,
+    SpectralFreeEnergy,
+    critical_power,
+    equilibrium,
+    free_energy,
+    matrix_flow,
+    split_equilibria,
+    split_power,
+)
 from deeplinear.plots import COLOURS, PANEL, REST
 
 if TYPE_CHECKING:

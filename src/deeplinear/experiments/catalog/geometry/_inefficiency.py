@@ -9,8 +9,7 @@ import numpy as np
 
 from deeplinear.core import check_number
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.geometry._flow import matrix_flow
-from deeplinear.geometry._logarithm import geodesic_between
+from deeplinear.geometry import geodesic_between, matrix_flow
 from deeplinear.models import SquaredDistance
 from deeplinear.plots import COLOURS, PANEL
 

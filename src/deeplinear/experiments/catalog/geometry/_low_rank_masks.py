@@ -119,7 +119,7 @@ def run_masks(spec: Masks, context: Context) -> "xarray.Dataset":
             "effective_rank": (dims, ranks, {"long_name": "effective rank at the last time"}),
             "loss": (dims, losses, {"long_name": "loss at the last time"}),
             "largest": (dims, largest, {"long_name": "largest singular value at the last time"}),
-            "stiff": ("observed", stiff, {"long_name": "runs done by the implicit method"}),
+            "stiff": ("observed", stiff, {"long_name": "runs that went on by the implicit method"}),
             "ended": (("observed", "outcome"), counts, {"long_name": "number of runs"}),
         },
         coords={"observed": list(spec.observed), "outcome": list(OUTCOMES)},

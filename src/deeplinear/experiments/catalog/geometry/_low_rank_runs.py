@@ -65,12 +65,12 @@ def follow(
         rtol: Relative tolerance; the absolute one is a thousand times smaller, and smaller still for small starts.
         gradient: Norm of the gradient to stop at, if at all.
         depth: Number of layers, or infinity.
-        stiff: Whether runs that need more steps than are allowed are done once more by the implicit method. Stiffness
-            grows with the square of the largest singular value.
+        stiff: Whether runs that need more steps than are allowed go on by the implicit method. Stiffness grows with the
+            square of the largest singular value.
         largest: Largest singular value at which a run has diverged.
 
     Returns:
-        The flow, and how many of its runs were done by the implicit method.
+        The flow, and how many of its runs went on by the implicit method.
     """
     settings = {
         "normalised": True,
@@ -82,12 +82,20 @@ def follow(
     }
     flow = matrix_flow(energy, start, depth, times, steps=STEPS, progress=context.watch, **settings)
     slow = [k for k, status in enumerate(flow.status) if status == "step limit"] if stiff else []
-    status = list(flow.status)
+    status, outputs = list(flow.status), np.asarray(times, dtype=float)
     for k in slow:
-        own = energy if isinstance(energy, AbstractLoss) else energy[k]
-        again = matrix_flow(own, start[k], depth, times, method="implicit", progress=context.watch, **settings)
-        for name in ("spectra", "energies", "lengths", "end", "end_times", "gradients", "steps"):
-            getattr(flow, name)[k] = getattr(again, name)
+        own, begun = energy if isinstance(energy, AbstractLoss) else energy[k], float(flow.end_times[k])
+        later = outputs > begun
+        rest = outputs[later] - begun
+        # As many output times as before, so that all these runs share one program.
+        fill = np.linspace(0, rest[0], len(outputs) - len(rest), endpoint=False)
+        moments = np.concatenate([fill, rest])
+        again = matrix_flow(own, flow.end[k], depth, moments, method="implicit", progress=context.watch, **settings)
+        flow.spectra[k, later], flow.energies[k, later] = again.spectra[-len(rest) :], again.energies[-len(rest) :]
+        flow.lengths[k, later] += again.lengths[-len(rest) :]
+        flow.end[k], flow.gradients[k] = again.end, again.gradients
+        flow.end_times[k] += again.end_times
+        flow.steps[k] += again.steps
         status[k] = again.status[0]
     return dataclasses.replace(flow, status=tuple(status)), len(slow)
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from deeplinear.core import check_count, check_number
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.geometry import Metric
-from deeplinear.geometry._exponential import Geodesic, geodesic
+from deeplinear.geometry import Geodesic, Metric, geodesic
 from deeplinear.plots import COLOURS, PANEL
 
 if TYPE_CHECKING:
