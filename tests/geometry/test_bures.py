@@ -44,29 +44,29 @@ def test_reference_values() -> None:
 def test_identities_and_forms_of_the_geodesic(seed: int) -> None:
     a, b = definite(seed)
     transport = np.asarray(bures_map(a, b))
-    np.testing.assert_allclose(transport @ a @ transport, b, atol=AGREE * 10)
+    np.testing.assert_allclose(transport @ a @ transport, b, atol=AGREE)
     mean = np.asarray(geometric_mean(a, b))
-    np.testing.assert_allclose(mean @ np.linalg.solve(a, mean), b, atol=AGREE * 10)
-    np.testing.assert_allclose(mean, geometric_mean(b, a), atol=AGREE * 10)
-    np.testing.assert_allclose(a @ transport, np.real(sqrtm(a @ b)), atol=1e-9)
+    np.testing.assert_allclose(mean @ np.linalg.solve(a, mean), b, atol=AGREE)
+    np.testing.assert_allclose(mean, geometric_mean(b, a), atol=AGREE)
+    np.testing.assert_allclose(a @ transport, np.real(sqrtm(a @ b)), atol=AGREE)
     t = np.array([0.0, 0.3, 1.0])
     path = np.asarray(bures_geodesic(a, b, t))
     roots = np.real(sqrtm(a @ b)) + np.real(sqrtm(b @ a))
     second = [x**2 * b + (1 - x) ** 2 * a + x * (1 - x) * roots for x in t]
-    np.testing.assert_allclose(path, second, atol=1e-9)
+    np.testing.assert_allclose(path, second, atol=AGREE)
     ra, rb = np.real(sqrtm(a)), np.real(sqrtm(b))
     left, _, right_t = np.linalg.svd(rb @ ra)
     third = [(y := (1 - x) * ra + x * rb @ left @ right_t) @ y.T for x in t]
-    np.testing.assert_allclose(path, third, atol=1e-10)
+    np.testing.assert_allclose(path, third, atol=AGREE)
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
         x, p = state.reshape(2, 3, 3)
         return np.stack([x @ p + p @ x, -p @ p]).ravel()
 
     run = solve_ivp(
-        field, (0, 1), np.stack([a, transport - np.eye(3)]).ravel(), rtol=1e-12, atol=1e-13, t_eval=t, method="DOP853"
+        field, (0, 1), np.stack([a, transport - np.eye(3)]).ravel(), rtol=1e-13, atol=1e-14, t_eval=t, method="DOP853"
     )
-    np.testing.assert_allclose(path, run.y[:9].T.reshape(-1, 3, 3), atol=1e-9)
+    np.testing.assert_allclose(path, run.y[:9].T.reshape(-1, 3, 3), atol=1e-10)
 
 
 @pytest.mark.covers("geometry:F18", "geometry:S16")
@@ -98,6 +98,39 @@ def test_exit_and_bad_condition() -> None:
     hard = q @ np.diag([1e8, 1e3, 1.0, 1.0]) @ q.T
     transport = np.asarray(bures_map((hard + hard.T) / 2, np.eye(4)))
     np.testing.assert_allclose(transport @ hard @ transport, np.eye(4), atol=1e-6)
+
+
+def spread(rng: np.random.Generator, condition: float) -> np.ndarray:
+    """Positive definite, of this condition and determinant near one."""
+    frame = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    values = np.array([condition**0.5, condition ** rng.uniform(-0.5, 0.5), condition**-0.5])
+    matrix = (frame * values) @ frame.T
+    return (matrix + matrix.T) / 2
+
+
+@pytest.mark.covers("geometry:F18")
+def test_matrices_of_condition_1e8(seed: int) -> None:
+    """Distance, geodesic and the equation of the mean; rounding is enlarged by the condition, to about 1e-8."""
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        a, b = spread(rng, 1e8), spread(rng, 1e8)
+        # Roots by their eigenvectors; the turn between them by its singular vectors.
+        ra, rb = ((vectors * np.sqrt(values)) @ vectors.T for values, vectors in map(np.linalg.eigh, (a, b)))
+        left, overlap, right_t = np.linalg.svd(rb @ ra)
+        square = np.trace(a) + np.trace(b) - 2 * np.sum(overlap)
+        distance = float(bures_distance(a, b))
+        assert distance**2 == pytest.approx(square, abs=1e-12 * (np.trace(a) + np.trace(b)))
+        path = np.asarray(bures_geodesic(a, b, [0.0, 0.5, 1.0]))
+        way = (ra + rb @ left @ right_t) / 2
+        for found, wanted in zip(path, (a, way @ way.T, b), strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-7 * np.max(np.abs(b)))
+            assert np.linalg.eigvalsh(found)[0] > -1e-7 * np.max(np.abs(b))
+        mean = np.asarray(geometric_mean(a, b))
+        np.testing.assert_allclose(mean @ np.linalg.solve(a, mean), b, atol=1e-6 * np.max(np.abs(b)))
+        # With one of moderate condition the mean itself is known: it does not depend on the order.
+        calm = spread(rng, 10.0)
+        mean = np.asarray(geometric_mean(a, calm))
+        np.testing.assert_allclose(mean, geometric_mean(calm, a), atol=1e-6 * np.max(np.abs(mean)))
 
 
 def test_refusals() -> None:

@@ -1,5 +1,6 @@
 """Entropy of a spectrum: against 50 digits at any gap, by differences, and as the volume it is."""
 
+import itertools
 import math
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_value_and_derivatives_at_any_gap(depth: float, gap: float) -> None:
     np.testing.assert_allclose(entropy_hessian(s, depth), hessian, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.covers("geometry:F31")
+@pytest.mark.covers("geometry:F31", "geometry:R")
 def test_reference_values() -> None:
     np.testing.assert_allclose(
         [entropy(S, depth) for depth in (2, 3, math.inf)],
@@ -84,6 +85,10 @@ def test_reference_values() -> None:
     )
     np.testing.assert_allclose(entropy_gradient(S, 2), [0.266106442577, 0.431547619048, 0.459558823529], atol=1e-12)
     np.testing.assert_allclose(entropy_gradient(S, 3), [0.342770795152, 0.573706556595, 0.708099366578], atol=1e-12)
+    np.testing.assert_allclose(
+        entropy_gradient(S, math.inf), [0.471582167669, 0.854235441816, 1.400427417036], atol=1e-12
+    )
+    assert float(log_orthogonal_volume(3)) == pytest.approx(6.101769264778, abs=1e-12)
     np.testing.assert_allclose(
         entropy_hessian(S, math.inf),
         [
@@ -179,3 +184,10 @@ def test_refusals() -> None:
         entropy_force(np.ones((2, 3)), 2)
     with pytest.raises(ValueError, match="spectrum must hold at least one"):
         entropy([], 2)
+
+
+def test_entropy_of_tiny_and_huge_values() -> None:
+    """The scaling law holds where the eigenvalues themselves leave the range of numbers."""
+    for depth, factor in itertools.product((2, math.inf), (1e-200, 1e200)):
+        wanted = entropy([1.0, 2.0], depth) + (1 - 1 / depth) * math.log(factor)
+        np.testing.assert_allclose(entropy([factor, 2 * factor], depth), wanted, rtol=1e-13)

@@ -202,3 +202,15 @@ def test_refusals() -> None:
         geodesic(eye, 2, TIMES, momentum=eye, rtol=0.0)
     with pytest.raises(ValueError, match="depth must be a positive integer"):
         geodesic(eye, 0, TIMES, momentum=eye)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-12, 1e120])
+@pytest.mark.parametrize("depth", [3, math.inf])
+def test_multiples_of_a_geodesic(scale: float, depth: float) -> None:
+    """The geodesic of a multiple is the multiple, to all digits, and its monitors say so from one output alone."""
+    point, move = jnp.array([[1.0, 0.2], [-0.3, 0.8]]), jnp.array([[0.1, -0.4], [0.3, 0.2]])
+    wanted = geodesic(point, depth, [1.0], velocity=move).points[0]
+    path = geodesic(scale * point, depth, [1.0], velocity=scale * move)
+    np.testing.assert_allclose(path.points[0] / scale, wanted, rtol=1e-12)
+    drifts = path.monitors()
+    assert float(drifts.cone) < 1e-11 and float(drifts.dilation) < 1e-11

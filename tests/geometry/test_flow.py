@@ -268,3 +268,28 @@ def test_refusals() -> None:
         times=[0.0, 0.4, 1.5],
         **TIGHT,
     )
+
+
+@pytest.mark.parametrize("depth", [2, math.inf])
+def test_the_zero_matrix_is_singular_at_once(depth: float) -> None:
+    run = matrix_flow(SquaredDistance(jnp.eye(2)), np.zeros((2, 2)), depth, [1.0])
+    assert run.status == ("singular",) and int(run.steps) == 0
+
+
+@pytest.mark.covers("geometry:F15")
+@pytest.mark.parametrize("depth", [2, math.inf])
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-7])
+def test_singular_values_that_pass_close_by_on_the_way(depth: float, noise: float) -> None:
+    """Two values cross within rounding, or nearly: the run changes to matrix coordinates and back, and says so."""
+    rng = np.random.default_rng(3)
+    left, right = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
+    start = (left * [1.5, 1.0, 0.3]) @ right.T + noise * rng.standard_normal((3, 3))
+    target = np.round((left * [0.5, 2.0, 1.2]) @ right.T, 9)
+    energy = SquaredDistance(target)
+    runs = [
+        matrix_flow(energy, start, depth, [0.0, 0.4, 1.5], coordinates=kind, rtol=1e-11, atol=1e-13)
+        for kind in ("auto", "matrix")
+    ]
+    assert all(run.status == ("time limit",) for run in runs) and int(runs[0].switches) >= 1
+    assert int(runs[0].steps) < 4000
+    np.testing.assert_allclose(runs[0].points, runs[1].points, atol=1e-8)

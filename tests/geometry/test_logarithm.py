@@ -220,3 +220,39 @@ def test_a_failure_is_told() -> None:
     found = geodesic_between(START, END, 3, tolerance=1e-17)
     assert not found.converged and "No geodesic was found: the end is missed by" in found.message
     assert 0 < found.residual < 1e-11 and bool(np.all(np.isfinite(np.asarray(found.momentum))))
+
+
+@pytest.mark.parametrize("depth", [2, 3, math.inf])
+@pytest.mark.parametrize("factor", [1e-11, 1e-3, 1e8])
+def test_ends_of_any_sizes(depth: float, factor: float) -> None:
+    """Sizes split off: a cone at finite depth (law of cosines), a product at infinite depth; both ways round."""
+    start, end = np.array([[1.0, 0.2], [-0.3, 0.8]]), np.array([[0.3, -0.9], [0.8, 0.5]])
+    known = {2: 1.343979019434, 3: 1.122235286352, math.inf: 2.007791976012}[depth]
+    if math.isinf(depth):
+        log = lambda m: math.log(np.linalg.det(m))  # noqa: E731
+        wanted = math.sqrt(known**2 + ((log(factor * end) - log(start)) ** 2 - (log(end) - log(start)) ** 2) / 2)
+    else:
+        one, other = (
+            math.sqrt(depth * np.sum(np.linalg.svd(m, compute_uv=False) ** (2 / depth))) for m in (start, end)
+        )
+        cosine = (one**2 + other**2 - known**2) / (2 * one * other)
+        far = other * factor ** (1 / depth)
+        wanted = math.sqrt((one - far) ** 2 + 2 * one * far * (1 - cosine))
+    for first, last in ((start, factor * end), (factor * end, start)):
+        found = geodesic_between(first, last, depth)
+        assert found.converged and found.length == pytest.approx(wanted, rel=1e-10)
+        assert found.residual <= 1e-10 * np.abs(last).max()
+        # The momentum is that of the length: <P, V> is its square.
+        assert float(jnp.sum(found.momentum * found.velocity)) == pytest.approx(wanted**2, rel=1e-8)
+
+
+def test_the_path_between_ends_of_different_sizes() -> None:
+    start, end = np.array([[1.0, 0.2], [-0.3, 0.8]]), 1e-3 * np.array([[0.3, -0.9], [0.8, 0.5]])
+    for depth in (2, math.inf):
+        path = geodesic_between(start, end, depth).path([0.5, 1.0])
+        np.testing.assert_allclose(path.points[-1], end, atol=1e-10)
+
+
+def test_a_closed_form_that_overflows_is_not_called_converged() -> None:
+    found = geodesic_between(1e200 * np.eye(2), -1e200 * np.eye(2), 1)
+    assert not found.converged and math.isnan(found.length) and "too large" in found.message

@@ -40,7 +40,7 @@ def imbalances(layers: list[np.ndarray]) -> list[np.ndarray]:
 
 
 @pytest.mark.covers("geometry:F21", "geometry:F22", "geometry:S17")
-@pytest.mark.parametrize("depth", [3])
+@pytest.mark.parametrize("depth", [2, 3, 4])
 def test_horizontal_geodesics_stay_horizontal_and_project(depth: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     point = orthogonal(rng) @ np.diag(np.exp(rng.uniform(-0.5, 0.5, 2))) @ orthogonal(rng)

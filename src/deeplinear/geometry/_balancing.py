@@ -133,7 +133,7 @@ def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[
         16.0
     """
     where = "balancing_rate"
-    checked_depth(where, depth, finite=True)
+    depth = int(checked_depth(where, depth, finite=True))
     _check_choice(where, "descent", descent, DESCENTS)
     matrix = checked_point(where, "point", point)
     check_shape(where, "point", matrix, (matrix.shape[0], matrix.shape[0]))

@@ -126,7 +126,12 @@ def solve(metric: Metric, mesh: Mesh, start: np.ndarray, end: np.ndarray, *, tol
         tolerance: Largest residual.
         most: Most Newton steps.
     """
-    goal = np.stack([start, end])
+    with np.errstate(all="ignore"):  # paths that leave the finite numbers are given up
+        return _solve(metric, mesh, np.stack([start, end]), tolerance, most)
+
+
+def _solve(metric: Metric, mesh: Mesh, goal: np.ndarray, tolerance: float, most: int) -> Solved:
+    start = goal[0]
     values = _evaluate(metric, mesh.inner)
     missed = _missed(mesh, values, goal)
     size, response = _size(missed), np.zeros((start.size, start.size))

@@ -182,7 +182,7 @@ def log_fibre_volume(spectrum: Any, depth: int) -> Float[Array, "*batch"]:
         >>> round(float(log_fibre_volume([3.0, 1.2, 0.4], 3)), 11)
         14.50518156039
     """
-    checked_depth("log_fibre_volume", depth, finite=True)
+    depth = int(checked_depth("log_fibre_volume", depth, finite=True))
     s = _spectrum("log_fibre_volume", spectrum, depth)
     return (depth - 1) * log_orthogonal_volume(s.shape[-1]) + entropy(s, depth)
 
@@ -205,7 +205,11 @@ def gaussian_rank_share() -> float:
 def spectrum_entropy(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "*batch"]:
     r"""$S_L - \tfrac{d(d-1)}4\ln L$ as a function of $r = 1/L$, unchecked: one program for every depth."""
     j, k = np.triu_indices(s.shape[-1], 1)
-    return 0.5 * jnp.sum(jnp.log(pair_eigenvalue(s[..., j], s[..., k], rate)), axis=-1)
+    # Sizes far from one would leave the range of numbers; they are split off by the scaling law.
+    middle = jnp.mean(jnp.log(s), axis=-1)
+    scaled = s / jnp.exp(middle)[..., None]
+    pairs = 0.5 * jnp.sum(jnp.log(pair_eigenvalue(scaled[..., j], scaled[..., k], rate)), axis=-1)
+    return pairs + len(j) * (1 - jnp.asarray(rate, dtype=float)) * middle
 
 
 @jax.jit
@@ -279,6 +283,7 @@ def _spectrum(where: str, spectrum: Any, depth: float) -> Float[Array, "*batch m
             "positive singular values",
             float(np.sum(np.asarray(s) <= 0)),
             0.0,
-            "The number of others is told; the entropy of a matrix that is not of full rank is minus infinity.",
+            "The number of others is told. Of a matrix give np.linalg.svd(X, compute_uv=False); the entropy of one "
+            "that is not of full rank is minus infinity.",
         )
     return s

@@ -176,7 +176,7 @@ def rotation_chord(start: Any, end: Any, depth: int, *, normalised: bool = False
         (False, 1.377145, 1.414214, 0.316228)
     """
     where = "rotation_chord"
-    checked_depth(where, depth, finite=True)
+    depth = int(checked_depth(where, depth, finite=True))
     a, b = checked_ends(where, start, end, depth)
     if np.linalg.det(a) * np.linalg.det(b) <= 0 or _polar_distance(a, b) > SAME:
         raise HypothesisError(

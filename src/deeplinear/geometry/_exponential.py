@@ -4,7 +4,7 @@ Along every geodesic the energy $H$ and the momenta $PX^\top - XP^\top$, $X^\top
 $\langle P, X\rangle = m_0$ at the start, $\sigma = L$ for the metric of layers and 1 for the normalised one,
 
 $$\langle P, X\rangle = m_0 + \tfrac2L H t, \qquad
-\sum_i \frac{s_i^{2/L} - 1}{2/L} = \sum_i \frac{s_i(0)^{2/L} - 1}{2/L} + \sigma m_0 t + \frac\sigma L H t^2.$$
+\frac L2\sum_i s_i^{2/L} = \frac L2\sum_i s_i(0)^{2/L} + \sigma m_0 t + \frac\sigma L H t^2.$$
 
 The second says that the squared norm $L\sum_i s_i^{2/L}$ of balanced layers over $X$ is a parabola in time: the space
 is a cone. At infinite depth it reads $\ln|\det X| = \ln|\det X(0)| + m_0 t$. These tell how exact an integration was.
@@ -76,6 +76,8 @@ class Geodesic(eqx.Module):
 
     Attributes:
         metric: The metric of a depth.
+        start: $X$ at time 0.
+        momentum: $P$ at time 0.
         times: Times asked for, as far as they were reached; where it ended before, its end is the last.
         points: $X$ at these times.
         momenta: $P$ at these times.
@@ -85,6 +87,8 @@ class Geodesic(eqx.Module):
     """
 
     metric: Metric
+    start: Matrix
+    momentum: Matrix
     times: Float[Array, " times"]
     points: Float[Array, "times size size"]
     momenta: Float[Array, "times size size"]
@@ -94,8 +98,8 @@ class Geodesic(eqx.Module):
 
     @property
     def speed(self) -> Float[Array, ""]:
-        r"""$\sqrt{2H}$ at the first time."""
-        return _speed(self.metric, self.points[0], self.momenta[0])
+        r"""$\sqrt{2H}$ at time 0."""
+        return _speed(self.metric, self.start, self.momentum)
 
     @property
     def length(self) -> Float[Array, ""]:
@@ -113,8 +117,8 @@ class Geodesic(eqx.Module):
         return jnp.linalg.svd(self.points, compute_uv=False)
 
     def drifts(self) -> Monitors:
-        """How far each conserved quantity has drifted at each time since the first."""
-        return path_drifts(self.metric, self.times, self.points, self.momenta)
+        """How far each conserved quantity has drifted at each time since time 0."""
+        return path_drifts(self.metric, (self.start, self.momentum), self.times, self.points, self.momenta)
 
     def monitors(self) -> Monitors:
         """The largest drift of each conserved quantity."""
@@ -148,7 +152,7 @@ def geodesic(
         momentum: $P = A_L[X]^{-1}(\dot X)$ at time 0.
         normalised: Whether the operator is divided by $L$; infinite depth is always so.
         rtol: Relative tolerance of a step.
-        atol: Absolute tolerance of a step.
+        atol: Absolute tolerance of a step, of matrices scaled to size one.
         form: How the equations are evaluated: "closed" at a cost that does not depend on the depth, "sum" over layers
             (over the nodes of a quadrature at infinite depth) as an independent check.
 
@@ -172,11 +176,16 @@ def geodesic(
     if form not in ("closed", "sum"):
         raise ValueError(f"{where}: form must be 'closed' or 'sum', but is {form!r}.")
     tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
+    # Multiples of a geodesic are geodesics: it is integrated where the singular values are about one.
+    shift = 1 - 2 * metric.rate
+    size = jnp.exp(jnp.mean(jnp.log(jnp.linalg.svd(start, compute_uv=False))))
+    scaled = start / size, first * size**shift
     if form == "closed":
-        found = shoot(metric, start, first, ts, *tolerances)
+        found = shoot(metric, *scaled, ts, *tolerances)
     else:
-        found = _shoot_sum(metric, layer_exponents(metric), start, first, ts, *tolerances)
-    return _gathered(metric, ts, found)
+        found = _shoot_sum(metric, layer_exponents(metric), *scaled, ts, *tolerances)
+    states, end = ((point * size, move * size**-shift) for point, move in (found.states, found.end))
+    return _gathered(metric, (start, first), ts, found._replace(states=states, end=end))
 
 
 @eqx.filter_jit
@@ -241,6 +250,7 @@ def _shoot_sum(
 @eqx.filter_jit
 def path_drifts(
     metric: Metric,
+    start: tuple[Matrix, Matrix],
     times: Float[Array, " times"],
     points: Float[Array, "times size size"],
     momenta: Float[Array, "times size size"],
@@ -249,32 +259,36 @@ def path_drifts(
 
     Args:
         metric: The metric of a depth.
+        start: $X$ and $P$ at time 0.
         times: Times of the points.
         points: $X$ at the times.
         momenta: $P$ at the times.
 
     Returns:
-        Relative drifts since the first time.
+        Relative drifts since time 0.
     """
+    points = jnp.concatenate([start[0][None], points])
+    momenta = jnp.concatenate([start[1][None], momenta])
+    passed = jnp.append(0.0, times)
     transposed, turned = jnp.swapaxes(points, 1, 2), jnp.swapaxes(momenta, 1, 2)
     energy = jax.vmap(lambda x, p: _speed(metric, x, p) ** 2 / 2)(points, momenta)
     size = jnp.linalg.norm(points[0]) * jnp.linalg.norm(momenta[0])
-    passed = times - times[0]
     dilation = jnp.sum(points * momenta, axis=(1, 2))
     line = dilation[0] + 2 * metric.rate * energy[0] * passed
     logs = jnp.log(jnp.maximum(jnp.linalg.svd(points, compute_uv=False), jnp.finfo(float).tiny))
     twice = 2 * metric.rate
-    safe = jnp.where(twice > 0, twice, 1.0)
-    norms = jnp.sum(jnp.where(twice > 0, jnp.expm1(twice * logs) / safe, logs), axis=1)
+    powers = jnp.exp(twice * logs)
+    norms = jnp.sum(jnp.where(twice > 0, powers / jnp.where(twice > 0, twice, 1.0), logs), axis=1)
     parabola = norms[0] + metric.scale * (dilation[0] * passed + metric.rate * energy[0] * passed**2)
-    weight = jnp.max(jnp.sum(jnp.exp(twice * logs), axis=1))
-    return Monitors(
+    weight = jnp.max(jnp.sum(powers, axis=1))
+    drifts = Monitors(
         jnp.abs(energy - energy[0]) / _some(energy[0]),
         _spread(momenta @ transposed - points @ turned) / _some(size),
         _spread(transposed @ momenta - turned @ points) / _some(size),
         jnp.abs(dilation - line) / _some(size),
         jnp.abs(norms - parabola) / weight,
     )
+    return jax.tree.map(lambda drift: drift[1:], drifts)
 
 
 def _ending(metric: Metric, start: Matrix, smallest: Any) -> Callable[[tuple[Matrix, Matrix]], Any]:
@@ -342,17 +356,18 @@ def checked_times(where: str, times: Any) -> Float[Array, " times"]:
     return ts
 
 
-def _gathered(metric: Metric, times: Float[Array, " times"], found: Integral) -> Geodesic:
+def _gathered(metric: Metric, start: tuple[Matrix, Matrix], times: Float[Array, " times"], found: Integral) -> Geodesic:
     """What was reached, with the end as the last where it came early."""
     points, momenta = found.states
     if bool(found.finished) and int(found.event) < 0:
-        return Geodesic(metric, times, points, momenta, found.time, found.steps, COMPLETE)
+        return Geodesic(metric, *start, times, points, momenta, found.time, found.steps, COMPLETE)
     status = SINGULAR if int(found.event) == 0 else LIMIT
     reached = np.asarray(times) < float(found.time)
     reached &= np.all(np.isfinite(np.asarray(points)), axis=(1, 2))
     point, momentum = found.end
     return Geodesic(
         metric,
+        *start,
         jnp.append(times[reached], found.time),
         jnp.concatenate([points[reached], point[None]]),
         jnp.concatenate([momenta[reached], momentum[None]]),

@@ -91,7 +91,7 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *,
                [0., 9.]], dtype=float64)
     """
     where = "balanced_lift"
-    checked_depth(where, depth, finite=True)
+    depth = int(checked_depth(where, depth, finite=True))
     matrix = checked_point(where, "point", point)
     check_shape(where, "point", matrix, (matrix.shape[0], matrix.shape[0]))
     left, values, right_t = jnp.linalg.svd(matrix)
@@ -124,7 +124,7 @@ def minimal_fibre_norm(point: Any, depth: int) -> Float[Array, ""]:
         26.0
     """
     where = "minimal_fibre_norm"
-    checked_depth(where, depth, finite=True)
+    depth = int(checked_depth(where, depth, finite=True))
     matrix = checked_point(where, "point", point)
     return depth * jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) ** (2 / depth))
 

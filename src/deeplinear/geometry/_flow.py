@@ -23,7 +23,7 @@ from deeplinear.core import (
 from deeplinear.geometry._energies import AbstractSpectralEnergy
 from deeplinear.geometry._metric import Metric
 from deeplinear.geometry._singular import DISTINCT, refuse_repeated
-from deeplinear.geometry._stretches import Limits, Log, Runner
+from deeplinear.geometry._stretches import CLOSED, Limits, Log, Runner
 from deeplinear.models import AbstractLoss
 
 Coordinates = Literal["auto", "matrix", "singular", "spectral"]
@@ -97,7 +97,7 @@ def matrix_flow(
 
     Args:
         energy: $E$, a loss of the product; or one for each start, all of one kind.
-        start: $X(0)$, square and of full rank; or several, members first.
+        start: $X(0)$, square; or several, members first. One that is not of full rank ends at once, as singular.
         depth: $L$, a positive integer or infinity.
         times: Output times, increasing and not negative; the last one is the time limit.
         normalised: Whether the operator is divided by $L$; infinite depth is always so.
@@ -148,7 +148,8 @@ def matrix_flow(
     check_count(where, "steps", steps, at_least=1)
     chart = _chart(where, coordinates, method, energies[0], depth)
     solver = "kvaerno5" if method == "implicit" else "dopri8" if rtol < TIGHT else "tsit5"
-    numbers = (gradient or 0.0, largest, DISTINCT if chart == "singular" else -np.inf, np.inf)
+    closed = -np.inf if chart != "singular" else DISTINCT if coordinates == "singular" else CLOSED
+    numbers = (gradient or 0.0, largest, closed, np.inf)
     limits = Limits(*(jnp.asarray(x, dtype=float) for x in (*numbers, FLAT if depth > 1 else -1.0, rtol, atol)))
     if coordinates == "singular":
         for one in starts:

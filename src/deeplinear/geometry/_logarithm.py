@@ -32,7 +32,7 @@ from deeplinear.geometry._collocation import (
     solve,
 )
 from deeplinear.geometry._explicit import NUMERIC, ExplicitGeodesic, checked_ends, closed_form, log_positive
-from deeplinear.geometry._exponential import Geodesic, geodesic, shoot
+from deeplinear.geometry._exponential import COMPLETE, Geodesic, checked_times, geodesic, shoot
 from deeplinear.geometry._length import distance_lower_bound
 from deeplinear.geometry._metric import Metric, pair_eigenvalue
 
@@ -69,10 +69,10 @@ class Connection:
         case: The closed form it was found by, or "numeric".
         momentum: $P$ at the start.
         velocity: $\dot X = A_L[A](P)$ there; the logarithm of $B$ at $A$.
-        length: Its length.
+        length: Its length; not a number where none was found.
         lower_bound: What no curve between the two is shorter than.
-        residual: Largest entry of what the exponential map of the momentum misses the end by; for a closed form, what
-            the formula misses it by.
+        residual: Largest entry of what the exponential map misses the end by, where both ends are divided by their
+            sizes, times the size of the end; for a closed form, what the formula misses the ends by.
         angle: Largest angle by which the polar factor of the start is turned into that of the end.
         converged: Whether the residual is within the tolerance.
         iterations: Newton steps.
@@ -97,8 +97,19 @@ class Connection:
     warning: str
 
     def path(self, times: Any) -> Geodesic:
-        """The geodesic at increasing times from 0 at the start to 1 at the end, by integration from the momentum."""
-        return geodesic(self.start, self.depth, times, momentum=self.momentum, normalised=self.normalised)
+        """The geodesic at increasing times from 0 at the start to 1 at the end.
+
+        By its formula where there is one, else by integration from the momentum, exact relative to the larger end.
+        """
+        if self.case == NUMERIC:
+            return geodesic(self.start, self.depth, times, momentum=self.momentum, normalised=self.normalised)
+        ts = checked_times("Connection.path", times)
+        form = closed_form(np.asarray(self.start), np.asarray(self.end), self.depth)
+        assert form is not None
+        metric = Metric(self.depth, normalised=self.normalised)
+        points, velocities = form.points(ts), form.velocities(ts)
+        momenta = jax.vmap(metric.inverse)(points, velocities)
+        return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], jnp.asarray(0), COMPLETE)
 
 
 def geodesic_between(
@@ -138,9 +149,10 @@ def geodesic_between(
         raise ValueError(f"{where}: method must be 'auto' or 'collocation', but is {method!r}.")
     check_number(where, "tolerance", tolerance, above=0.0)
     a, b = checked_ends(where, start, end, depth)
-    form = closed_form(a, b, depth) if method == "auto" or depth == 1 else None
-    if form is not None:
-        return _closed(form, a, b, depth, normalised)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what comes of it is looked at
+        form = closed_form(a, b, depth) if method == "auto" or depth == 1 else None
+        if form is not None:
+            return _closed(form, a, b, depth, normalised, tolerance)
     planes = _planes(a, b)
     far = [k for k, (_, angle) in enumerate(planes) if abs(angle) > FAR]
     # Of every plane turned nearly by half a turn both ways round; of more than two such, one at a time.
@@ -189,11 +201,18 @@ def distance(start: Any, end: Any, depth: float, *, normalised: bool = False) ->
     return found.length
 
 
-def _closed(form: ExplicitGeodesic, a: np.ndarray, b: np.ndarray, depth: float, normalised: bool) -> Connection:
+def _closed(
+    form: ExplicitGeodesic, a: np.ndarray, b: np.ndarray, depth: float, normalised: bool, tolerance: float
+) -> Connection:
     metric = Metric(depth, normalised=normalised)
     times = np.array([0.0, 1.0]).reshape(-1, 1, 1)
     velocity = form.velocity(times)[0]
-    residual = float(np.max(np.abs(form.point(times) - np.stack([a, b]))))
+    missed = np.max(np.abs(form.point(times) - np.stack([a, b])), axis=(1, 2))
+    residual = float(np.max(missed))
+    length = form.length * (math.sqrt(depth) if normalised and not math.isinf(depth) else 1.0)
+    converged = math.isfinite(length) and all(
+        part <= tolerance * np.max(np.abs(end)) for part, end in zip(missed, (a, b), strict=True)
+    )
     angle = 0.0 if depth == 1 else max((abs(angle) for _, angle in _planes(a, b)), default=0.0)
     return Connection(
         start=jnp.asarray(a),
@@ -203,13 +222,15 @@ def _closed(form: ExplicitGeodesic, a: np.ndarray, b: np.ndarray, depth: float, 
         case=form.case,
         momentum=jnp.asarray(_momentum(metric, a, velocity)),
         velocity=jnp.asarray(velocity),
-        length=form.length * (math.sqrt(depth) if normalised and not math.isinf(depth) else 1.0),
+        length=length if converged else math.nan,
         lower_bound=distance_lower_bound(a, b, depth, normalised=normalised),
         residual=residual,
         angle=angle,
-        converged=True,
+        converged=converged,
         iterations=0,
-        message=f"Closed form: {form.case}.",
+        message=f"Closed form: {form.case}."
+        if converged
+        else f"The closed form '{form.case}' misses the ends by {residual:.3g}: numbers too large or too small.",
         warning=_warning(angle),
     )
 
@@ -251,20 +272,17 @@ def _connect(
     a: np.ndarray, b: np.ndarray, depth: float, normalised: bool, turns: Turns, tolerance: float
 ) -> Connection:
     """A numerical geodesic from a first path with given turns."""
-    metric = Metric(depth, normalised=True)
-    # Multiples of a geodesic are geodesics: the computation is done where the singular values are about one.
-    size = math.exp((np.linalg.slogdet(a)[1] + np.linalg.slogdet(b)[1]) / (2 * len(a)))
-    first, last = a / size, b / size
-    momentum, residual, count, message = _solve(metric, first, last, turns, tolerance)
-    # <P, A_L[X](P)> scales as the square of the momentum times size^(2 - 2/L).
-    momentum = momentum * size ** (2 / depth - 1)
-    momentum = momentum / (1.0 if normalised or math.isinf(depth) else depth)
+    # Sizes split off: the space is a cone, a product at infinite depth. What is solved has both ends of one size.
+    sizes = _size(a, depth), _size(b, depth)
+    first, last = a / sizes[0], b / sizes[1]
+    reduced, missed, count, message = _solve(Metric(depth, normalised=True), first, last, turns, tolerance)
+    momentum, length = _unsplit(first, reduced, sizes, depth)
+    if not normalised and not math.isinf(depth):
+        momentum, length = momentum / depth, length / math.sqrt(depth)
     final = Metric(depth, normalised=normalised)
     velocity = np.asarray(final.apply(a, momentum))
-    # Scaled so that the largest entry of both ends counts.
-    residual = residual * size
-    largest = float(max(np.max(np.abs(a)), np.max(np.abs(b))))
-    converged = residual <= tolerance * largest
+    residual = missed * sizes[1]
+    converged = missed <= tolerance * float(np.max(np.abs(last))) and math.isfinite(length)
     angle = max((abs(angle) for _, angle in turns), default=0.0)
     return Connection(
         start=jnp.asarray(a),
@@ -274,7 +292,7 @@ def _connect(
         case=NUMERIC,
         momentum=jnp.asarray(momentum),
         velocity=jnp.asarray(velocity),
-        length=math.sqrt(max(float(np.sum(momentum * velocity)), 0.0)),
+        length=length if converged else math.nan,
         lower_bound=distance_lower_bound(a, b, depth, normalised=normalised),
         residual=residual,
         angle=min(angle, 2 * math.pi - angle),
@@ -286,6 +304,40 @@ def _connect(
         "nearly singular, or polar factors turned so far that the way leads by singular matrices.",
         warning=_warning(min(angle, 2 * math.pi - angle)),
     )
+
+
+def _size(matrix: np.ndarray, depth: float) -> float:
+    r"""Number by which matrices are divided to have $\sum_i s_i^{2/L} = d$, or determinant one at infinite depth."""
+    logs = np.log(np.linalg.svd(matrix, compute_uv=False))
+    middle = float(np.mean(logs))
+    if math.isinf(depth):
+        return math.exp(middle)
+    return math.exp(middle + depth / 2 * math.log(float(np.mean(np.exp(2 / depth * (logs - middle))))))
+
+
+def _unsplit(
+    first: np.ndarray, reduced: np.ndarray, sizes: tuple[float, float], depth: float
+) -> tuple[np.ndarray, float]:
+    r"""Momentum and length, normalised, from those between the ends divided by their sizes.
+
+    With $\rho = L\sqrt d$ the radius of both, $k$ the ratio of the radii of the ends themselves and $\theta$ the angle
+    between them, the geodesic is the straight line in the plane with these polar coordinates: its length is
+    $(\rho^2(1-k)^2 + k\ell^2)^{1/2}$ if that between ends of one size is $\ell$. At infinite depth the logarithm of the
+    size is a coordinate of its own.
+    """
+    left, values, right_t = np.linalg.svd(first)
+    outward = (left * values ** (2 / depth - 1)) @ right_t
+    velocity = np.asarray(Metric(depth, normalised=True).apply(first, reduced))
+    squared = max(float(np.sum(reduced * velocity)), 0.0)
+    ratio = math.log(sizes[1]) - math.log(sizes[0])
+    if math.isinf(depth):
+        return (reduced + ratio * outward) / sizes[0], math.sqrt(squared + len(first) * ratio**2)
+    radius, k = depth * math.sqrt(len(first)), math.exp(ratio / depth)
+    cosine = 1 - squared / (2 * radius**2)
+    along = depth**2 / radius**2 * float(np.sum(reduced * first))
+    momentum = k * (reduced - along * outward) + depth * (k * cosine - 1) * outward
+    length = math.sqrt((radius * (1 - k)) ** 2 + k * squared)
+    return momentum * sizes[0] ** (2 / depth - 1), length * sizes[0] ** (1 / depth)
 
 
 def _solve(
@@ -373,7 +425,10 @@ def _corrected(metric: Metric, a: np.ndarray, b: np.ndarray, found: Solved) -> t
         momentum, residual = trial, missed
         if residual <= FINEST * largest:
             break
-        step = np.linalg.lstsq(found.response, (b - end).ravel(), rcond=None)[0]
+        try:
+            step = np.linalg.lstsq(found.response, (b - end).ravel(), rcond=None)[0]
+        except np.linalg.LinAlgError:
+            break
         trial = momentum + step.reshape(a.shape)
     return momentum, residual
 

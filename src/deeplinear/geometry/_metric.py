@@ -33,8 +33,9 @@ LARGEST_CONDITION = 1e14
 
 
 def checked_depth(where: str, depth: Any, *, finite: bool = False) -> float:
-    """A depth: a positive integer, or infinity where that is allowed; or a refusal."""
+    """A depth: a positive integer, also as 3.0, or infinity where that is allowed; or a refusal."""
     whole = isinstance(depth, int | np.integer) and not isinstance(depth, bool)
+    whole = whole or (isinstance(depth, float | np.floating) and float(depth).is_integer())
     endless = isinstance(depth, float) and math.isinf(depth) and depth > 0
     if not (whole and depth >= 1) and not (endless and not finite):
         wanted = "a positive integer" if finite else "a positive integer or infinity (math.inf)"
@@ -114,7 +115,9 @@ def log_ratio(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, ".
     high, low = jnp.maximum(a, b), jnp.minimum(a, b)
     share = (high - low) / high
     near = share < 0.5
-    size = jnp.where(near, -jnp.log1p(-jnp.where(near, share, 0.0)), jnp.log(high / low))
+    quotient = high / low
+    far = jnp.where(jnp.isfinite(quotient), jnp.log(quotient), jnp.log(high) - jnp.log(low))
+    size = jnp.where(near, -jnp.log1p(-jnp.where(near, share, 0.0)), far)
     return jnp.where(a >= b, size, -size)
 
 
@@ -207,7 +210,10 @@ class Metric(eqx.Module):
             second: $Z$.
             pseudo: As for `inverse`.
         """
-        return jnp.sum(jnp.asarray(first, dtype=float) * self.inverse(point, second, pseudo=pseudo))
+        where = "Metric.inner"
+        point, first = _pair(where, point, first, "first")
+        _, second = _pair(where, point, second, "second")
+        return jnp.sum(first * self.inverse(point, second, pseudo=pseudo))
 
     def norm(self, point: Any, vector: Any, *, pseudo: bool = False) -> Float[Array, ""]:
         r"""$\sqrt{g_X(Z, Z)}$."""
@@ -224,11 +230,14 @@ class Metric(eqx.Module):
         """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
         rows, columns = point.shape
         left, values, right_t = jnp.linalg.svd(point, full_matrices=True)
+        # Below the rounding of a decomposition a singular value is zero; at infinite depth no other is near to it.
+        rounding = max(rows, columns) * jnp.finfo(point.dtype).eps
+        values = jnp.where(values < rounding * values[0], 0.0, values)
         one, other = (jnp.pad(values, (0, size - values.shape[0])) for size in (rows, columns))
         return (left, right_t), self.scale * pair_eigenvalue(one[:, None], other[None], self.rate)
 
 
-def _pair(where: str, point: Any, vector: Any) -> tuple[Matrix, Matrix]:
-    point, vector = checked_point(where, "point", point), checked_point(where, "vector", vector)
-    check_shape(where, "vector", vector, point.shape)
+def _pair(where: str, point: Any, vector: Any, name: str = "vector") -> tuple[Matrix, Matrix]:
+    point, vector = checked_point(where, "point", point), checked_point(where, name, vector)
+    check_shape(where, name, vector, point.shape)
     return point, vector

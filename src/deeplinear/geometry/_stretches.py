@@ -16,8 +16,9 @@ from deeplinear.geometry._metric import Metric
 from deeplinear.geometry._singular import DISTINCT, log_gap
 from deeplinear.models import AbstractLoss
 
-REOPENED = 1e-8
-"""Singular coordinates are taken up again where the logarithms of neighbours differ by more than this."""
+CLOSED, REOPENED = 1e-5, 1e-4
+"""Singular coordinates are left where the logarithms of neighbours differ by less than the first, and taken up again
+where they differ by more than the second. Closer, the rounding of the gap is felt in how fast singular vectors turn."""
 
 MOST_SWITCHES = 1000
 """Changes of coordinates after which a run is left in matrix coordinates."""
@@ -76,7 +77,7 @@ class Log:
         self.energies = np.zeros(outputs)
         self.lengths = np.zeros(outputs)
         self.end, self.time, self.length, self.steepness = np.zeros((size, size)), 0.0, 0.0, 0.0
-        self.status, self.switches, self.steps = "", 0, 0
+        self.status, self.switches, self.steps, self.stays = "", 0, 0, False
 
     def add(self, stretch: Any, outputs: np.ndarray, first: bool) -> None:
         """Take in a stretch: outputs since the last one, and the state at its end for all later outputs."""
@@ -150,7 +151,10 @@ class Runner:
             log.add(stretch, self.outputs, first)
             if first and log.time == 0 and not np.isfinite(log.steepness):
                 raise ValueError("matrix_flow: energy must have a finite gradient at the start, but has not.")
-            if int(stretch.code) != CHANGE:
+            # Steps can become smaller than rounding, not for lack of steps, where singular values pass close by.
+            stuck = int(stretch.code) == RUNNING and not bool(stretch.finished) and int(stretch.steps) < self.steps
+            stuck = stuck and chart == "singular"
+            if int(stretch.code) != CHANGE and not (stuck and self.may_switch):
                 break
             if not self.may_switch:
                 raise HypothesisError(
@@ -159,6 +163,7 @@ class Runner:
                     DISTINCT,
                     "The smallest difference of their logarithms is told. Take coordinates='auto' or 'matrix'.",
                 )
+            log.stays = log.stays or stuck
             chart = "matrix" if chart == "singular" else "singular"
             first, stretch = False, None
         reached = bool(stretch.finished) or int(stretch.code) != RUNNING
@@ -166,10 +171,10 @@ class Runner:
 
     def _stretch(self, energy: AbstractLoss, point: np.ndarray, log: Log, chart: str) -> Any:
         """The next stretch of one member."""
-        fallen = chart != self.chart
+        fallen, stays = chart != self.chart, log.stays or log.switches >= MOST_SWITCHES
         limits = self.limits._replace(
             closed=jnp.asarray(-np.inf, dtype=float) if fallen else self.limits.closed,
-            reopened=jnp.asarray(REOPENED if fallen and log.switches < MOST_SWITCHES else np.inf, dtype=float),
+            reopened=jnp.asarray(REOPENED if fallen and not stays else np.inf, dtype=float),
         )
         begin, length = jnp.asarray(log.time, dtype=float), jnp.asarray(log.length, dtype=float)
         times = jnp.asarray(self.outputs)
@@ -217,7 +222,7 @@ def _follow(
         high, low, gap = jnp.exp(jnp.max(logs)), jnp.exp(jnp.min(logs)), log_gap(logs)
         code = jnp.where((gap < limits.closed) | (gap > limits.reopened), CHANGE, RUNNING)
         code = jnp.where(high > limits.largest, DIVERGED, code)
-        code = jnp.where(low < limits.flat * high, SINGULAR, code)
+        code = jnp.where((low <= limits.flat * high) & (limits.flat > 0), SINGULAR, code)
         return jnp.where(chart.steepness(state) < limits.gradient, CONVERGED, code)
 
     state = chart.enter(start, length)

@@ -268,8 +268,8 @@ class Turned:
 
 
 ISOMETRY = {
-    "g after turns on both sides, relative": 1e-11,
-    "g after transposition, relative": 1e-11,
+    "g after turns on both sides, relative": 1e-12,
+    "g after transposition, relative": 1e-12,
     "A[cX] against c^{2−2/L}A[X], relative": 1e-11,
 }
 

@@ -213,7 +213,7 @@ EXPERIMENTS = (
         shows="Distributions over random label matrices of the mean effective rank reached from common starts in ten "
         "dimensions at infinite depth, by the number of observed entries: a U shape.",
         presets={
-            "quick": Masks(observed=(1, 10, 50), labels=4, starts=8, horizon=20.0),
+            "quick": Masks(observed=(1, 10, 50, 99), labels=4, starts=8, horizon=10.0),
             "paper": Masks(),
             "large": Masks(labels=50),
         },
