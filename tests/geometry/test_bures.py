@@ -1,8 +1,10 @@
 """Bures–Wasserstein geometry: the map, the mean, four forms of the geodesic, the distance, and refusals."""
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -144,3 +146,29 @@ def test_refusals() -> None:
         bures_map(np.eye(2), np.eye(3))
     with pytest.raises(ValueError, match="point must be finite"):
         bures_inner(jnp.full((2, 2), jnp.nan), np.eye(2), np.eye(2))
+
+
+@pytest.mark.covers("geometry:F18")
+def test_means_and_maps_of_hard_pairs_to_sixty_digits(seed: int) -> None:
+    """Both matrices of condition 1e8 in different frames: what 60 digits give, in both orders."""
+    rng = np.random.default_rng(seed)
+    with mpmath.workdps(60):
+        pair = []
+        for _ in range(2):
+            frame = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+            matrix = (frame * [1.0, 1e-4, 1e-8]) @ frame.T
+            pair.append((matrix + matrix.T) / 2)
+        a, b = (mpmath.matrix(matrix.tolist()) for matrix in pair)
+
+        def root(matrix: Any) -> Any:
+            values, vectors = mpmath.eigsy(matrix)
+            return vectors * mpmath.diag([mpmath.sqrt(value) for value in values]) * vectors.T
+
+        half = root(a)
+        back = half**-1
+        mean = np.array((half * root(back * b * back) * half).tolist(), dtype=float)
+        carry = np.array((back * root(half * b * half) * back).tolist(), dtype=float)
+    # Condition times rounding, 1e-8.
+    for first, second in (pair, pair[::-1]):
+        np.testing.assert_allclose(geometric_mean(first, second), mean, atol=1e-7 * np.abs(mean).max())
+    np.testing.assert_allclose(bures_map(*pair), carry, atol=1e-7 * np.abs(carry).max())

@@ -13,6 +13,7 @@ from deeplinear.core import HypothesisError
 from deeplinear.geometry import (
     Metric,
     bures_distance,
+    curve_length,
     distance,
     explicit_geodesic,
     geodesic,
@@ -111,6 +112,27 @@ def test_random_pairs(size: int, pairs: int, seed: int) -> None:
 
 
 @pytest.mark.covers("geometry:F27")
+def test_pairs_in_four_dimensions() -> None:
+    """Two planes are turned; at one depth, because a program for a new size takes seconds to make."""
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        start, end = draw(rng, 4)
+        found = geodesic_between(start, end, 3)
+        assert found.converged and found.case == "numeric" and found.residual <= ARRIVES, found.message
+        assert found.length >= found.lower_bound - 1e-12
+
+
+@pytest.mark.covers("geometry:F27", "geometry:F26")
+def test_the_length_of_the_path_as_a_curve() -> None:
+    """The path at 24 nodes, one time at a call; the derivative of the polynomial through them costs 24² roundings."""
+    for depth in (3, math.inf):
+        found = geodesic_between(START, END, depth)
+        assert found.case == "numeric"
+        length = curve_length(lambda t: found.path([t]).points[0], depth, nodes=24)  # noqa: B023
+        assert length == pytest.approx(found.length, rel=1e-9)
+
+
+@pytest.mark.covers("geometry:F27")
 def test_the_logarithm_undoes_the_exponential_map(seed: int) -> None:
     """With velocities so short that no other geodesic can be meant."""
     rng = np.random.default_rng(seed)
@@ -152,9 +174,9 @@ def test_numbers_and_closed_forms_agree(seed: int) -> None:
 @pytest.mark.covers("geometry:F27")
 def test_triangles_and_normalisation(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for depth in (2, math.inf):
-        a, b = draw(rng, 2, 0.5)
-        c = a @ scipy.linalg.expm(0.4 * rng.standard_normal((2, 2)))
+    for size, depth in ((2, 2), (2, math.inf), (3, 3)):
+        a, b = draw(rng, size, 0.5)
+        c = a @ scipy.linalg.expm(0.4 * rng.standard_normal((size, size)))
         sides = [distance(a, b, depth), distance(b, c, depth), distance(a, c, depth)]
         assert max(sides) <= sum(sides) - max(sides)
     plain, scaled = geodesic_between(START, END, 3), geodesic_between(START, END, 3, normalised=True)
@@ -198,6 +220,16 @@ def test_inefficiency_of_gradient_flow() -> None:
         path_inefficiency(energy, END, 1)
     with pytest.raises(RuntimeError, match="singular"):
         path_inefficiency(SquaredDistance(jnp.diag(jnp.array([1.0, -1.0]))), np.diag([1.0, 0.5]), 2, time=1e3)
+
+
+@pytest.mark.covers("geometry:F28")
+def test_gradient_flow_is_never_shorter_than_the_distance(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for depth in (2, 3, math.inf):
+        start, end = draw(rng, 2, 0.5)
+        found = path_inefficiency(SquaredDistance(jnp.asarray(end)), start, depth)
+        # The flow is followed to a gradient of 1e-9 or so, and stops short of its end by as much.
+        assert found.status == "converged" and found.ratio >= 1 - 1e-9
 
 
 @pytest.mark.covers("geometry:F47")

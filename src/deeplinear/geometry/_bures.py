@@ -22,7 +22,8 @@ SYMMETRIC = 1e-10
 def bures_map(start: Any, end: Any) -> Matrix:
     r"""The positive definite $T$ with $TAT = B$: the optimal map between centred Gaussians of covariances $A$ and $B$.
 
-    From a Cholesky factor $A = CC^\top$ as $T = C^{-\top}(C^\top B C)^{1/2}C^{-1}$.
+    From a Cholesky factor $A = CC^\top$ as $T = C^{-\top}(C^\top B C)^{1/2}C^{-1}$, the root being that of
+    $MM^\top$ with $M = C^\top B^{1/2}$, which is not formed: its condition is that of $M$ squared.
 
     Args:
         start: $A$, positive definite.
@@ -39,9 +40,9 @@ def bures_map(start: Any, end: Any) -> Matrix:
     where = "bures_map"
     a, b = _pair(where, start, end)
     factor = jnp.linalg.cholesky(a)
-    root = _root(factor.T @ b @ factor)
-    half = solve_triangular(factor, root, lower=True, trans="T")
-    return _even(solve_triangular(factor, half.T, lower=True, trans="T").T)
+    frame, values, _ = jnp.linalg.svd(factor.T @ _half(b))
+    half = solve_triangular(factor, frame, lower=True, trans="T")
+    return _even((half * values) @ half.T)
 
 
 def geometric_mean(first: Any, second: Any) -> Matrix:
@@ -60,9 +61,9 @@ def geometric_mean(first: Any, second: Any) -> Matrix:
     """
     a, b = _pair("geometric_mean", first, second, ("first", "second"))
     factor = jnp.linalg.cholesky(a)
-    half = solve_triangular(factor, b, lower=True)
-    inner = _root(solve_triangular(factor, half.T, lower=True))
-    return _even(factor @ inner @ factor.T)
+    frame, values, _ = jnp.linalg.svd(solve_triangular(factor, jnp.linalg.cholesky(b), lower=True))
+    half = factor @ frame
+    return _even((half * values) @ half.T)
 
 
 def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
@@ -205,6 +206,12 @@ def _definite(where: str, name: str, value: Any) -> Matrix:
 
 def _even(matrix: Float[Array, "*batch size size"]) -> Float[Array, "*batch size size"]:
     return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2
+
+
+def _half(matrix: Matrix) -> Matrix:
+    """$R$ with $RR^\\top$ the positive semi-definite matrix."""
+    values, vectors = jnp.linalg.eigh(_even(matrix))
+    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
 
 
 def _root(matrix: Matrix) -> Matrix:
