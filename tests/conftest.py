@@ -43,7 +43,8 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 # Before the first import of the package: every annotation of it, shapes included, is checked at every call.
 jaxtyping.install_import_hook("deeplinear", "checking.annotations")
 
-DEFAULT_SEEDS = 2
+DEFAULT_SEEDS = 1
+"""More of them are for people with time: `--seeds 8`. The whole run has to stay below twelve minutes on two cores."""
 
 MOST_MEMORY = 3e9
 """Bytes above which a test process forgets what it compiled; the folder it shares with the others has it still."""

@@ -77,6 +77,7 @@ from deeplinear.models._patterns import (
     unique_patterns as unique_patterns,
 )
 from deeplinear.models._problem import Problem as Problem, checked_problem as checked_problem
+from deeplinear.models._recurrent import LinearRNN as LinearRNN, System as System, checked_system as checked_system
 from deeplinear.models._structured_inits import (
     Aligned as Aligned,
     Cumulative as Cumulative,

@@ -1,0 +1,274 @@
+r"""What the first entries of a balanced network's response leave open about a later one.
+
+The responses of balanced networks are the moments $h_j = \int x^j\,d\mu$ of positive measures. So the values that $h_j$
+can take, given the first $k$ moments and an interval $[a, b]$ that holds the spectrum, fill an interval, whose ends are
+linear programmes over measures. For a teacher with $n$ eigenvalues its width is zero if and only if $k \ge 2n + 1$
+(with eigenvalues at the ends $a$, $b$ fewer moments may do).
+"""
+
+import math
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Float
+
+from deeplinear.core import (
+    HypothesisError,
+    check_count,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    checked_layer,
+)
+
+ACCURACY = 1e-10
+"""Largest violation of a constraint, and of optimality, in units of the largest moment."""
+
+FALL_BACK = (1e-8, 1e-7, 1e-6)
+"""Tolerances on the moments that are tried where the solver cannot decide the exact programme, in the same units."""
+
+MOST = 700.0
+"""Largest logarithm of a moment."""
+
+GRID = 801
+"""Points of the grid on which measures live."""
+
+
+class ExtrapolationInterval(NamedTuple):
+    """Least and largest value of a moment.
+
+    Attributes:
+        lower: The least.
+        upper: The largest.
+        tolerance: By how much each given moment was allowed to be off. Larger than what was asked for if the programme
+            could not be decided in double precision otherwise.
+    """
+
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+    tolerance: float
+
+    @property
+    def width(self) -> Float[Array, ""]:
+        """How much is left open; never negative."""
+        return jnp.maximum(self.upper - self.lower, 0.0)
+
+
+def extrapolation_interval(
+    response: Any,
+    index: int,
+    *,
+    low: Any,
+    high: Any,
+    atoms: Any = (),
+    tolerance: Any = 0.0,
+    fall_back: bool = True,
+    points: int = GRID,
+) -> ExtrapolationInterval:
+    r"""Least and largest $h_j$ of positive measures on an interval with given first moments.
+
+    The measures live on a cosine-spaced grid and on the given atoms; so the interval is found from within, with an
+    error that falls with the square of the distance of grid points. The moments are matched in the Chebyshev basis of
+    the interval. With a tolerance, each moment may be off by so much: the worst case of a student that was trained to
+    that accuracy.
+
+    Exact moments of a measure with few atoms lie on the boundary of what is possible. If the atoms are clustered, the
+    solver may not be able to tell in double precision; then small tolerances are tried, and the answer names the one it
+    holds for. A narrower interval around the spectrum helps.
+
+    Args:
+        response: $h_0, \dots, h_{k-1}$.
+        index: $j$.
+        low: $a$, lower end of the spectrum.
+        high: $b$, upper end of the spectrum.
+        atoms: Points of the interval to have on the grid; the eigenvalues of the system that the response is from.
+            Without them the programme may have no solution, for the measure need not live on the grid.
+        tolerance: By how much each moment may be off.
+        fall_back: Whether to try small tolerances where the programme cannot be decided.
+        points: Points of the grid.
+
+    Returns:
+        The interval, with the tolerance it holds for.
+
+    Raises:
+        HypothesisError: No measure on the grid has these moments within the tolerance, as far as double precision can
+            tell; with the least tolerance that there is one for.
+
+    Example:
+        >>> found = extrapolation_interval([1.0, 0.5], 2, low=0.0, high=1.0, atoms=[0.5])
+        >>> float(found.lower.round(9)), float(found.upper.round(9))
+        (0.25, 0.5)
+    """
+    where = "extrapolation_interval"
+    check_x64(where)
+    moments = np.asarray(checked_layer(where, "response", response), dtype=float)
+    check_shape(where, "response", moments, (None,))
+    check_finite(where, "response", moments)
+    if len(moments) == 0:
+        raise ValueError(f"{where}: response must have at least one entry, but is empty.")
+    check_count(where, "index", index, at_least=0)
+    check_count(where, "points", points, at_least=2)
+    check_number(where, "tolerance", tolerance, at_least=0)
+    a, b = _checked_ends(where, low, high)
+    if index * math.log(max(abs(a), abs(b))) > MOST:
+        raise ValueError(f"{where}: index must be less than {index} on [{a:g}, {b:g}]; the moment overflows.")
+    nodes = np.asarray(checked_layer(where, "atoms", atoms), dtype=float)
+    check_shape(where, "atoms", nodes, (None,))
+    check_finite(where, "atoms", nodes)
+    if len(nodes) and (nodes.min() < a or nodes.max() > b):
+        raise ValueError(f"{where}: atoms must lie in [{a:g}, {b:g}], but span [{nodes.min():g}, {nodes.max():g}].")
+
+    unit = float(np.abs(moments).max()) or 1.0
+    programme = _Programme.of(moments / unit, index, a, b, nodes, points)
+    allowed = float(tolerance) / unit
+    ladder = [allowed, *(t for t in FALL_BACK if fall_back and t > allowed)]
+    for slack in ladder:
+        ends = programme.ends(slack)
+        if ends is not None:
+            scale = unit * programme.size
+            used = float(tolerance) if slack == allowed else slack * unit
+            return ExtrapolationInterval(jnp.asarray(ends[0] * scale), jnp.asarray(ends[1] * scale), used)
+    misfit = programme.misfit()
+    advice = (
+        "The moments may be those of no positive measure on the interval, the grid may lack the atoms of the measure, "
+        "or the atoms may be too close for double precision: give the atoms, a narrower interval or a larger tolerance."
+    )
+    raise HypothesisError(
+        "moments of a positive measure on the grid, decided in double precision",
+        misfit * unit,
+        ladder[-1] * unit,
+        advice,
+    )
+
+
+def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[Array, ""]:
+    r"""Largest $h_{2n}$ of positive measures on $[a, b]$ that share the moments $0, \dots, 2n - 1$ of $n$ atoms.
+
+    It belongs to the measure with mass at both ends and $n - 1$ points between, and is
+    $$w_{2n} + \Big(\sum_i\frac{1}{p_i(x_i - a)(b - x_i)\prod_{l\ne i}(x_i - x_l)^2}\Big)^{-1}.$$
+    The least is $w_{2n}$ itself. With an atom at an end there is nothing left open.
+
+    Args:
+        atoms: $x_i$, distinct points of the interval.
+        weights: $p_i$, positive.
+        low: $a$.
+        high: $b$.
+
+    Raises:
+        HypothesisError: Repeated atoms, or weights that are not positive.
+
+    Example:
+        >>> float(upper_principal_moment([0.5], [1.0], low=0.0, high=1.0))
+        0.5
+    """
+    where = "upper_principal_moment"
+    check_x64(where)
+    x = np.asarray(checked_layer(where, "atoms", atoms), dtype=float)
+    check_shape(where, "atoms", x, (None,))
+    check_finite(where, "atoms", x)
+    p = np.asarray(checked_layer(where, "weights", weights), dtype=float)
+    check_shape(where, "weights", p, x.shape)
+    check_finite(where, "weights", p)
+    a, b = _checked_ends(where, low, high)
+    if len(x) == 0:
+        raise ValueError(f"{where}: atoms must hold at least one point, but is empty.")
+    if x.min() < a or x.max() > b:
+        raise ValueError(f"{where}: atoms must lie in [{a:g}, {b:g}], but span [{x.min():g}, {x.max():g}].")
+    repeated = len(x) - len(np.unique(x))
+    if repeated:
+        raise HypothesisError("distinct atoms", repeated, 0, "Merge those that are equal.")
+    if p.min() <= 0:
+        raise HypothesisError("positive weights", float(-p.min()), 0.0, "Drop idle atoms.")
+    apart = x[:, None] - x + np.eye(len(x))
+    room = p * (x - a) * (b - x) * np.prod(apart, axis=1) ** 2
+    gap = 0.0 if room.min() <= 0 else 1 / float(np.sum(1 / room))
+    return jnp.asarray(float(p @ x ** (2 * len(x))) + gap)
+
+
+class _Programme(NamedTuple):
+    """The linear programme in units of the largest moment and of the largest value of the objective.
+
+    Attributes:
+        basis: Chebyshev polynomials at the points, (k, points).
+        target: Chebyshev moments.
+        change: From monomials to Chebyshev polynomials, (k, k).
+        objective: The power at the points, over its largest value.
+        size: That value.
+    """
+
+    basis: np.ndarray
+    target: np.ndarray
+    change: np.ndarray
+    objective: np.ndarray
+    size: float
+
+    @staticmethod
+    def of(moments: np.ndarray, index: int, a: float, b: float, atoms: np.ndarray, points: int) -> "_Programme":
+        centre, half = (a + b) / 2, (b - a) / 2
+        grid = centre - half * np.cos(np.pi * np.arange(points) / (points - 1))
+        x = np.unique(np.concatenate([np.clip(grid, a, b), atoms]))
+        scaled = np.clip((x - centre) / half, -1.0, 1.0)
+        basis = np.cos(np.arange(len(moments))[:, None] * np.arccos(scaled))
+        change = _chebyshev_from_powers(len(moments), centre, half)
+        exact = [sum(c * Fraction(m) for c, m in zip(row, moments.tolist(), strict=True)) for row in change]
+        largest = max(abs(a), abs(b))
+        objective = (x / largest) ** index
+        return _Programme(
+            basis, np.array([float(m) for m in exact]), np.array(change, dtype=float), objective, largest**index
+        )
+
+    def ends(self, slack: float) -> tuple[float, float] | None:
+        """Least and largest value, or nothing if the solver does not find both."""
+        count = len(self.objective)
+        matrix, bounds = self.basis, [(0.0, None)] * count
+        if slack > 0:
+            matrix, bounds = np.hstack([matrix, slack * self.change]), bounds + [(-1.0, 1.0)] * len(self.target)
+        cost = np.concatenate([self.objective, np.zeros(matrix.shape[1] - count)])
+        found = []
+        for sign in (1.0, -1.0):
+            answer = _solve(sign * cost, matrix, self.target, bounds)
+            if answer.status != 0 or answer.x is None:
+                return None
+            found.append(sign * float(answer.fun))
+        return found[0], found[1]
+
+    def misfit(self) -> float:
+        """Least tolerance on the moments for which there is a measure."""
+        count, k = len(self.objective), len(self.target)
+        matrix = np.hstack([self.basis, self.change, -self.change, np.zeros((k, 1))])
+        bounds = [(0.0, None)] * (count + 2 * k + 1)
+        rows = np.zeros((k, matrix.shape[1]))
+        rows[np.arange(k), count + np.arange(k)] = rows[np.arange(k), count + k + np.arange(k)] = 1.0
+        rows[:, -1] = -1.0
+        cost = np.zeros(matrix.shape[1])
+        cost[-1] = 1.0
+        answer = _solve(cost, matrix, self.target, bounds, rows, np.zeros(k))
+        return float(answer.fun) if answer.status == 0 else float("inf")
+
+
+def _solve(cost: Any, matrix: Any, target: Any, bounds: Any, rows: Any = None, limits: Any = None) -> Any:
+    options = {"primal_feasibility_tolerance": ACCURACY, "dual_feasibility_tolerance": ACCURACY}
+    return scipy.optimize.linprog(
+        cost, A_ub=rows, b_ub=limits, A_eq=matrix, b_eq=target, bounds=bounds, method="highs-ds", options=options
+    )
+
+
+def _chebyshev_from_powers(count: int, centre: float, half: float) -> list[list[Fraction]]:
+    """Coefficients in powers of x of the Chebyshev polynomials of (x - centre) / half, exactly."""
+    middle, stretch = Fraction(centre), Fraction(half)
+    rows = [[Fraction(1)] + [Fraction(0)] * (count - 1)]
+    for i in range(1, count):
+        last = rows[-1]
+        times = [((last[c - 1] if c else Fraction(0)) - middle * last[c]) / stretch for c in range(count)]
+        rows.append(times if i == 1 else [2 * t - s for t, s in zip(times, rows[-2], strict=True)])
+    return rows
+
+
+def _checked_ends(where: str, low: Any, high: Any) -> tuple[float, float]:
+    check_number(where, "low", low)
+    check_number(where, "high", high, above=float(low))
+    return float(low), float(high)

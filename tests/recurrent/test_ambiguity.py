@@ -1,0 +1,126 @@
+"""What first moments leave open: widths at and below the threshold, the closed form, clustered spectra, refusals."""
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from deeplinear.core import HypothesisError
+from deeplinear.recurrent import extrapolation_interval, upper_principal_moment
+
+ATOMS, WEIGHTS = [-0.5, 0.3, 0.9], [0.3, 0.3, 0.4]
+
+
+def moments(atoms: Any, weights: Any, count: int) -> np.ndarray:
+    return np.asarray(weights) @ np.asarray(atoms)[:, None] ** np.arange(count)
+
+
+@pytest.mark.covers("rnn:F20", "rnn:S9")
+@pytest.mark.parametrize(("atoms", "weights"), [([0.5], [1.0]), ([0.9, -0.5], [0.6, 0.4]), (ATOMS, WEIGHTS)])
+def test_one_moment_more_than_twice_the_order_decides(atoms: list[float], weights: list[float]) -> None:
+    n = len(atoms)
+    w = moments(atoms, weights, 2 * n + 3)
+    enough = extrapolation_interval(w[: 2 * n + 1], 2 * n + 2, low=-1, high=1, atoms=atoms)
+    assert enough.tolerance == 0
+    assert float(enough.width) < 1e-8
+    assert float(enough.upper) == pytest.approx(w[-1], abs=1e-8)
+    short = extrapolation_interval(w[: 2 * n], 2 * n + 2, low=-1, high=1, atoms=atoms)
+    assert float(short.width) > 1e-2
+    assert float(short.lower) - 1e-9 <= w[-1] <= float(short.upper) + 1e-9
+
+
+def principal_by_digits(atoms: list[float], weights: list[float], low: float, high: float) -> float:
+    """The measure with both ends: its inner points are roots of an orthogonal polynomial, its weights from moments."""
+    with mpmath.workdps(50):
+        x, p = [mpmath.mpf(a) for a in atoms], [mpmath.mpf(v) for v in weights]
+        a, b, n = mpmath.mpf(low), mpmath.mpf(high), len(atoms)
+        u = [v * (s - a) * (b - s) for s, v in zip(x, p, strict=True)]
+        gram = mpmath.matrix(n - 1, n - 1)
+        right = mpmath.matrix(n - 1, 1)
+        for i in range(n - 1):
+            for j in range(n - 1):
+                gram[i, j] = mpmath.fsum(v * s ** (i + j) for s, v in zip(x, u, strict=True))
+            right[i] = -mpmath.fsum(v * s ** (i + n - 1) for s, v in zip(x, u, strict=True))
+        lower = mpmath.lu_solve(gram, right)
+        inner = mpmath.polyroots(
+            [mpmath.mpf(1), *(lower[n - 2 - i] for i in range(n - 1))], maxsteps=200, extraprec=100
+        )
+        points = [a, *inner, b]
+        square = mpmath.matrix(n + 1, n + 1)
+        for i in range(n + 1):
+            for j in range(n + 1):
+                square[i, j] = points[j] ** i
+        target = mpmath.matrix([mpmath.fsum(v * s**i for s, v in zip(x, p, strict=True)) for i in range(n + 1)])
+        masses = mpmath.lu_solve(square, target)
+        return float(mpmath.fsum(masses[i] * points[i] ** (2 * n) for i in range(n + 1)))
+
+
+@pytest.mark.covers("rnn:F20")
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-0.7, 1.3)])
+def test_the_upper_principal_moment(low: float, high: float) -> None:
+    found = float(upper_principal_moment(ATOMS, WEIGHTS, low=low, high=high))
+    assert found == pytest.approx(principal_by_digits(ATOMS, WEIGHTS, low, high), rel=1e-13)
+    w = moments(ATOMS, WEIGHTS, 7)
+    interval = extrapolation_interval(w[:6], 6, low=low, high=high, atoms=ATOMS, points=4001)
+    assert float(interval.upper) == pytest.approx(found, abs=1e-6)
+    assert float(interval.upper) <= found + 1e-9  # the grid finds it from within
+    assert float(interval.lower) == pytest.approx(w[6], abs=1e-9)
+
+
+@pytest.mark.covers("rnn:F20")
+def test_atoms_at_the_ends_leave_nothing_open() -> None:
+    w = moments([1.0, 0.2], [0.5, 0.5], 5)
+    assert float(upper_principal_moment([1.0, 0.2], [0.5, 0.5], low=-1, high=1)) == pytest.approx(w[4], abs=1e-15)
+    found = extrapolation_interval(w[:4], 4, low=-1, high=1, atoms=[1.0, 0.2])
+    assert float(found.width) < 1e-8
+
+
+@pytest.mark.covers("rnn:F20", "rnn:X4")
+def test_tolerances_widen_the_interval() -> None:
+    atoms, weights = [0.9, -0.5], [0.6, 0.4]
+    w = moments(atoms, weights, 21)
+    slopes = []
+    for tolerance in (1e-3, 1e-4):
+        found = extrapolation_interval(w[:5], 20, low=-1, high=1, atoms=atoms, tolerance=tolerance)
+        assert found.tolerance == tolerance
+        slopes.append((float(found.upper) - w[20]) / tolerance)
+    np.testing.assert_allclose(slopes, [65.6, 74.8], atol=0.2)
+    scaled = extrapolation_interval(1e3 * w[:5], 20, low=-1, high=1, atoms=atoms, tolerance=1.0)
+    assert (float(scaled.upper) - 1e3 * w[20]) == pytest.approx(slopes[0], rel=1e-6)
+
+
+@pytest.mark.covers("rnn:F20")
+@pytest.mark.parametrize("n", [4, 5])
+def test_clustered_spectra_fall_back_to_a_tolerance_that_is_named(n: int) -> None:
+    atoms, weights = np.linspace(0.6, 1.05, n), np.full(n, 1 / n)
+    w = moments(atoms, weights, 2 * n + 5)
+    found = extrapolation_interval(w[: 2 * n + 1], 2 * n + 4, low=-1.1, high=1.1, atoms=atoms)
+    assert 0 <= found.tolerance <= 2e-6
+    assert float(found.lower) - 1e-6 <= w[-1] <= float(found.upper) + 1e-6
+    assert float(found.width) < 1e-2
+    wide = extrapolation_interval(w[: 2 * n + 1], 2 * n + 4, low=-1.1, high=1.1, atoms=atoms, tolerance=1e-2)
+    assert wide.tolerance == 1e-2
+    assert float(wide.width) > float(found.width)
+
+
+@pytest.mark.covers("rnn:F20")
+def test_refusals() -> None:
+    with pytest.raises(HypothesisError, match=r"moments of a positive measure on the grid.*residual 5\.000e-01"):
+        extrapolation_interval([1.0, 2.0, 1.0], 5, low=-1, high=1)  # a mean of 2 on [-1, 1]: off by ½ at best
+    with pytest.raises(HypothesisError, match="give the atoms"):
+        extrapolation_interval([1.0, 0.123, 0.123**2], 5, low=-1, high=1, fall_back=False)
+    with pytest.raises(ValueError, match=r"high must be greater than 1"):
+        extrapolation_interval([1.0], 5, low=1, high=1)
+    with pytest.raises(ValueError, match=r"atoms must lie in \[-1, 1\]"):
+        extrapolation_interval([1.0], 5, low=-1, high=1, atoms=[1.2])
+    with pytest.raises(ValueError, match=r"index must be less than 9000 on \[-1\.1, 1\.1\]; the moment overflows"):
+        extrapolation_interval([1.0], 9000, low=-1.1, high=1.1)
+    with pytest.raises(ValueError, match="response must be finite"):
+        extrapolation_interval([1.0, np.nan], 5, low=-1, high=1)
+    with pytest.raises(HypothesisError, match="positive weights"):
+        upper_principal_moment([0.1, 0.2], [1.0, 0.0], low=-1, high=1)
+    with pytest.raises(HypothesisError, match="distinct atoms"):
+        upper_principal_moment([0.1, 0.1], [1.0, 1.0], low=-1, high=1)
+    zero = extrapolation_interval([0.0, 0.0], 7, low=-1, high=1)
+    assert float(zero.width) == 0 and float(zero.upper) == 0
