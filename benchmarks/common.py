@@ -4,6 +4,7 @@ Run the benchmarks as scripts from the repository root, `python benchmarks/NAME.
 `benchmarks/results/NAME-DEVICE.json` and tables are printed from there, so that no number is ever typed by hand.
 """
 
+import argparse
 import datetime
 import importlib.metadata
 import json
@@ -150,3 +151,35 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     lines = ["| " + " | ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)) + " |" for row in texts]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)
+
+
+def command(
+    name: str,
+    about: str | None,
+    quick: str,
+    measure: Callable[[bool, Callable[[dict[str, Any]], None]], dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+) -> None:
+    """Command line of a benchmark: measure and store, `--quick` without storing, `--show` from the stored numbers.
+
+    Args:
+        name: Of its results.
+        about: What `--help` says.
+        quick: What `--quick` leaves out, in words.
+        measure: Takes whether it is quick, and what stores the numbers so far; gives all of them.
+        show: Prints them.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{quick}, nothing stored")
+    parser.add_argument("--show", action="store_true", help="tables from the stored numbers")
+    arguments = parser.parse_args()
+    path = results_path(name)
+    if arguments.show:
+        data = load(path)
+        if data is None:
+            parser.error(f"there are no results in {path}")
+    else:
+        keep = (lambda data: None) if arguments.quick else (lambda data: save(path, data))
+        data = measure(arguments.quick, keep)
+        keep(data)
+    show(data)

@@ -19,7 +19,6 @@ network per second, one time of a wide one, phase maps of the size of the paper.
     python benchmarks/exact.py --show     # tables from the stored numbers
 """
 
-import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
-from common import describe, load, machine, results_path, save, table, timed
+from common import command, describe, machine, table, timed
 from scipy.integrate import solve_ivp
 
 from deeplinear.core import Params
@@ -170,27 +169,15 @@ def show(data: dict[str, Any]) -> None:
     print(table(("what", "seconds"), rows))
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one small case, nothing stored")
-    parser.add_argument("--show", action="store_true", help="tables from the stored numbers")
-    arguments = parser.parse_args()
-    path = results_path("exact")
-    if arguments.show:
-        data = load(path)
-        if data is None:
-            parser.error(f"there are no results in {path}")
-        show(data)
-        return
+def measure_all(quick: bool, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """All cases, kept one by one."""
     data: dict[str, Any] = {"machine": machine(), "rates": rates(), "cases": []}
-    for case in CASES[:1] if arguments.quick else CASES:
+    for case in CASES[:1] if quick else CASES:
         print(case.name, flush=True)
         data["cases"].append(measure(case))
-        if not arguments.quick:
-            save(path, data)
-    show(data)
+        keep(data)
+    return data
 
 
 if __name__ == "__main__":
-    main()
+    command("exact", __doc__, "one small case", measure_all, show)

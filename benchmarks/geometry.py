@@ -18,7 +18,6 @@ largest entry against rtol 1e-11 in matrix coordinates.
     python benchmarks/geometry.py --show     # tables from the stored numbers
 """
 
-import argparse
 import functools
 import math
 from collections.abc import Callable
@@ -29,7 +28,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
-from common import describe, load, machine, results_path, save, table, timed
+from common import command, describe, machine, table, timed
 
 from deeplinear.core import integrate
 from deeplinear.geometry import Metric, balanced_lift
@@ -188,20 +187,9 @@ def show(data: dict[str, Any]) -> None:
     )
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two depths, one size, few seeds, nothing stored")
-    parser.add_argument("--show", action="store_true", help="tables from the stored numbers")
-    arguments = parser.parse_args()
-    path = results_path("geometry")
-    if arguments.show:
-        data = load(path)
-        if data is None:
-            parser.error(f"there are no results in {path}")
-        show(data)
-        return
-    sizes, depths = ((10,), (2, 20)) if arguments.quick else (SIZES, DEPTHS)
+def measure_all(quick: bool, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Evaluations and runs."""
+    sizes, depths = ((10,), (2, 20)) if quick else (SIZES, DEPTHS)
     data: dict[str, Any] = {"machine": machine()}
     data["evaluations"] = [
         evaluation(name, size, depth)
@@ -210,14 +198,12 @@ def main() -> None:
         for name in ("singular", "matrix", "sum over layers", "layers")
         if math.isfinite(depth) or name in ("singular", "matrix")
     ]
-    seeds, size = (8, 10) if arguments.quick else (SEEDS, 25)
+    seeds, size = (8, 10) if quick else (SEEDS, 25)
     data["runs"] = [run(name, size, math.inf, seeds) for name in ("singular", "matrix")]
     for depth in depths:
         data["runs"] += [run(name, size, depth, max(8, seeds // 10)) for name in ("singular", "matrix", "layers")]
-    if not arguments.quick:
-        save(path, data)
-    show(data)
+    return data
 
 
 if __name__ == "__main__":
-    main()
+    command("geometry", __doc__, "two depths, one size, few seeds", measure_all, show)

@@ -20,8 +20,8 @@ loss has fallen to a millionth.
     python benchmarks/landscape.py --show     # tables from the stored numbers
 """
 
-import argparse
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,7 +29,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
-from common import describe, load, machine, results_path, save, table, timed
+from common import command, describe, machine, table, timed
 from scipy.integrate import solve_ivp
 from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import brentq
@@ -216,31 +216,18 @@ def show(data: dict[str, Any]) -> None:
     )
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one tolerance each, 8 networks, nothing stored")
-    parser.add_argument("--show", action="store_true", help="tables from the stored numbers")
-    arguments = parser.parse_args()
-    path = results_path("landscape")
-    if arguments.show:
-        data = load(path)
-        if data is None:
-            parser.error(f"there are no results in {path}")
-        show(data)
-        return
-    data: dict[str, Any] = {"machine": machine(), "sweep": sweep(8 if arguments.quick else NETWORKS)}
+def measure_all(quick: bool, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """The sweep, then our runs and those of the peers."""
+    data: dict[str, Any] = {"machine": machine(), "sweep": sweep(8 if quick else NETWORKS)}
     finest = ours(REFERENCE)
     data["reference"] = finest["learning"]
-    data["runs"] = [ours(rtol) for rtol in ((1e-8,) if arguments.quick else (1e-6, 1e-8, 1e-10, 1e-12))]
-    data["runs"] += [scipys("LSODA", rtol) for rtol in ((1e-8,) if arguments.quick else (1e-6, 1e-8, 1e-10))]
-    data["runs"] += [scipys("DOP853", rtol) for rtol in (() if arguments.quick else (1e-6, 1e-8, 1e-10))]
+    data["runs"] = [ours(rtol) for rtol in ((1e-8,) if quick else (1e-6, 1e-8, 1e-10, 1e-12))]
+    data["runs"] += [scipys("LSODA", rtol) for rtol in ((1e-8,) if quick else (1e-6, 1e-8, 1e-10))]
+    data["runs"] += [scipys("DOP853", rtol) for rtol in (() if quick else (1e-6, 1e-8, 1e-10))]
     for one in data["runs"]:
         one["weight_error"] = float(np.abs(one.pop("end") - finest["end"]).max())
-    if not arguments.quick:
-        save(path, data)
-    show(data)
+    return data
 
 
 if __name__ == "__main__":
-    main()
+    command("landscape", __doc__, "one tolerance each, 8 networks", measure_all, show)

@@ -1,6 +1,7 @@
 """`dln geodesic`."""
 
 import csv
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from deeplinear import geometry
 from deeplinear.cli._main import app
 
 START, END = [[1.0, 0.2], [-0.3, 0.8]], [[0.3, -0.9], [0.8, 0.5]]
@@ -64,9 +66,9 @@ def test_a_closed_form_is_told(files: Path) -> None:
         ("A", "wide", 2, 11, "shape"),
         ("A", "singular", 2, 11, "full rank"),
         ("A", "missing", 2, 11, "readable file"),
-        ("A", "B", 0, 11, "--depth must be a positive whole number or inf, but is 0"),
+        ("A", "B", 0, 11, "--depth must be a positive whole number or inf, but is '0'"),
         ("A", "B", "x", 11, "--depth must be"),
-        ("A", "B", 2, 1, "--points must be a whole number of at least 2"),
+        ("A", "B", 2, 1, "--points must be a whole number of at least 2, but is '1'"),
     ],
 )
 def test_refusals(files: Path, start: str, end: str, depth: object, points: int, words: str) -> None:
@@ -74,3 +76,17 @@ def test_refusals(files: Path, start: str, end: str, depth: object, points: int,
     run = dln("geodesic", *ends, "--depth", depth, "--points", points, "--out", files)
     assert run.exit_code == 2 or isinstance(run.exception, SystemExit)
     assert words in run.stderr and run.stderr.count("\n") == 1
+
+
+def test_what_is_not_found_is_said(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No length, no files, the message on the error stream and the exit code of a numerical failure."""
+    found = geometry.geodesic_between(np.eye(2), np.array([[2.0, 0.1], [0.1, 1.0]]), 2)
+    lost = dataclasses.replace(found, converged=False, length=math.nan, message="No geodesic was found.")
+    monkeypatch.setattr(geometry, "geodesic_between", lambda *_, **__: lost)
+    ends = files / "A.csv", files / "B.csv"
+    run = dln("geodesic", *ends, "--depth", 2, "--out", files / "none")
+    assert run.exit_code == 3 and "No geodesic was found." in run.stderr
+    assert "length" not in run.stdout and "end missed by" in run.stdout
+    told = json.loads(dln("geodesic", *ends, "--depth", 2, "--out", files / "none", "--json").stdout)
+    assert not told["ok"] and told["length"] is None and told["files"] == [] and "No geodesic" in told["notes"][0]
+    assert list((files / "none").iterdir()) == []

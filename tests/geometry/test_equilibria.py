@@ -22,25 +22,10 @@ from deeplinear.geometry import (
     split_equilibria,
     split_power,
 )
+from deeplinear.theory.geometry._equilibria import plain_slopes
 
 LIMIT = 1e-6  # of a simulated limit
 RATE = 5e-3  # of a simulated rate
-
-
-def plain_slopes(s: np.ndarray, depth: float) -> np.ndarray:
-    """Printed difference formula, with its limit at equal values by the first terms of its expansion."""
-    u = np.log(s[:, None] / s[None])
-    near = np.abs(u) < 1e-3
-    r = 1 / depth
-    one, other = s[:, None], np.where(near, 2 * s[:, None], s[None])
-    if math.isinf(depth):
-        second = 1 / (2 * one * np.log(one / other))
-    else:
-        second = one ** (2 * r - 1) / (depth * (one ** (2 * r) - other ** (2 * r)))
-    close = (1 - r + u * (1 - r**2) / 3 - u**3 * (1 - r**4) / 45) / (2 * one)
-    pairs = np.where(near, close, one / (one**2 - other**2) - second)
-    np.fill_diagonal(pairs, 0.0)
-    return pairs.sum(axis=1)
 
 
 def flow(

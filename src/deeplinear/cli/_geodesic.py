@@ -1,4 +1,4 @@
-"""`dln geodesic`: the shortest way between two matrices in the metric of a depth."""
+"""`dln geodesic`: a geodesic between two matrices in the metric of a depth."""
 
 import csv
 import math
@@ -6,10 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array
+from deeplinear.cli._options import Kind, count, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 
 NAME = "geodesic"
 """Stem of the files that are written."""
+
+
+def _read_depth(value: str) -> float:
+    return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count().read(value)
+
+
+DEPTH = Kind("a positive whole number or inf", "N", _read_depth)
+"""A number of layers."""
 
 
 def geodesic_command(
@@ -23,7 +32,7 @@ def geodesic_command(
     as_json: bool,
 ) -> Code:
     """Find the geodesic, say how long it is and how exact, write its path and picture; gives the exit code."""
-    layers, number = _depth(depth), _count(points)
+    layers, number = read_kind(DEPTH, depth, "--depth"), read_kind(count(at_least=2), points, "--points")
     first, last = (read_array(path, name) for path, name in ((start, "A"), (end, "B")))
     numerics()
     import numpy as np
@@ -60,14 +69,14 @@ def geodesic_command(
         notes = [text for text in (found.warning, "" if found.converged else found.message) if text]
         print_json(head | body | {"drifts": drifts, "notes": notes, "files": [str(file) for file in files]})
     else:
-        rows = [
-            ("length", f"{told['length']:.12g}"),
+        rows = [("length", f"{told['length']:.12g}")] if found.converged else []
+        rows += [
             ("at least", f"{told['lower_bound']:.12g}   (bound by the singular values)"),
             ("end missed by", f"{told['residual']:.1e}   (largest entry)"),
-            ("found by", found.message if found.case != "numeric" else f"{found.message} No closed form is known."),
             ("rotation", f"{told['angle'] / math.pi:.4g} π   (largest angle between the orthogonal factors)"),
         ]
         if path is not None:
+            rows.append(("found by", found.message + (" No closed form is known." if found.case == "numeric" else "")))
             worst = max(_drifts(path).values())
             rows.append(("conserved to", f"{worst:.1e}   (largest relative drift along the path)"))
         print_table(rows, title=f"{start} to {end} at depth {_word(layers)}{', normalised' if normalised else ''}")
@@ -78,28 +87,6 @@ def geodesic_command(
     if not found.converged:
         say(f"dln: {found.message}")
     return code
-
-
-def _depth(text: str) -> float:
-    if text.strip().lower() in ("inf", "infinity", "∞"):
-        return math.inf
-    try:
-        depth = int(text)
-    except ValueError:
-        depth = 0
-    if depth < 1:
-        raise UsageError(f"--depth must be a positive whole number or inf, but is {text}.")
-    return depth
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 2:
-        raise UsageError(f"--points must be a whole number of at least 2, but is {text}.")
-    return number
 
 
 def _word(depth: float) -> Any:

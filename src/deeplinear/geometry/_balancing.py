@@ -208,8 +208,8 @@ def balance(
 ) -> Params:
     r"""Balanced layers with the product of given ones.
 
-    Directly, by a singular value decomposition of the product; or as the end of a balancing flow, which keeps closer to
-    where the layers were. The results differ by turns of the hidden layers.
+    Directly, by a singular value decomposition of the product; or as the end of a balancing flow, to which the layers
+    lead. The results differ by turns of the hidden layers.
 
     Args:
         params: Layers of any widths; of square shapes and with a product of full rank for the flows.

@@ -133,33 +133,6 @@ class SpectralEnergy(AbstractSpectralEnergy):
         return jnp.diag(jax.jvp(self.derivative, (values,), (jnp.ones_like(values),))[1])
 
 
-class SpectralFreeEnergy(AbstractSpectralEnergy):
-    r"""$F_\beta(X) = E(X) - S_L(X)/\beta$ of a spectral energy; made by `free_energy`.
-
-    Args:
-        energy: $E$.
-        beta: Inverse temperature $\beta > 0$.
-        depth: $L$ of the entropy, a positive integer or infinity.
-    """
-
-    energy: AbstractSpectralEnergy
-    beta: Float[Array, ""]
-    rate: Float[Array, ""]
-
-    def __init__(self, energy: AbstractSpectralEnergy, beta: object, depth: float) -> None:
-        self.energy = energy
-        self.beta, self.rate = _heat("SpectralFreeEnergy", beta, depth)
-
-    def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
-        return self.energy.spectral_value(values) - _entropy(values, self.rate) / self.beta
-
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
-        return self.energy.spectral_gradient(values) - spectrum_slope(values, self.rate) / self.beta
-
-    def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
-        return self.energy.spectral_hessian(values) - spectrum_curve(values, self.rate) / self.beta
-
-
 class NegativeEntropy(AbstractSpectralEnergy):
     r"""$-S_L(X)$, the negative entropy of the spectrum as an energy; plus infinity where $X$ is singular.
 
@@ -186,6 +159,34 @@ class NegativeEntropy(AbstractSpectralEnergy):
         return -spectrum_curve(values, self.rate)
 
 
+class SpectralFreeEnergy(AbstractSpectralEnergy):
+    r"""$F_\beta(X) = E(X) - S_L(X)/\beta$ of a spectral energy; made by `free_energy`.
+
+    Args:
+        energy: $E$.
+        beta: Inverse temperature $\beta > 0$.
+        depth: $L$ of the entropy, a positive integer or infinity.
+    """
+
+    energy: AbstractSpectralEnergy
+    entropic: NegativeEntropy
+    beta: Float[Array, ""]
+
+    def __init__(self, energy: AbstractSpectralEnergy, beta: object, depth: float) -> None:
+        _check_energy("SpectralFreeEnergy", energy, AbstractSpectralEnergy)
+        self.energy, self.entropic = energy, NegativeEntropy(depth)
+        self.beta = _inverse_temperature("SpectralFreeEnergy", beta)
+
+    def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
+        return self.energy.spectral_value(values) + self.entropic.spectral_value(values) / self.beta
+
+    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+        return self.energy.spectral_gradient(values) + self.entropic.spectral_gradient(values) / self.beta
+
+    def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
+        return self.energy.spectral_hessian(values) + self.entropic.spectral_hessian(values) / self.beta
+
+
 class FreeEnergy(AbstractLoss):
     r"""$F_\beta(X) = E(X) - S_L(X)/\beta$ of any energy of square matrices.
 
@@ -204,9 +205,9 @@ class FreeEnergy(AbstractLoss):
     beta: Float[Array, ""]
 
     def __init__(self, energy: AbstractLoss, beta: object, depth: float) -> None:
-        self.energy = energy
-        self.beta, _ = _heat("FreeEnergy", beta, depth)
-        self.entropic = NegativeEntropy(depth)
+        _check_energy("FreeEnergy", energy, AbstractLoss)
+        self.energy, self.entropic = energy, NegativeEntropy(depth)
+        self.beta = _inverse_temperature("FreeEnergy", beta)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.energy.value(product) + self.entropic.value(product) / self.beta
@@ -267,6 +268,7 @@ class Scaled(AbstractLoss):
     factor: Float[Array, ""]
 
     def __init__(self, energy: AbstractLoss, factor: object) -> None:
+        _check_energy("Scaled", energy, AbstractLoss)
         check_number("Scaled", "factor", factor, above=0)
         self.energy = energy
         self.factor = jnp.asarray(factor, dtype=float)
@@ -289,10 +291,15 @@ class Scaled(AbstractLoss):
         return self.energy.kind
 
 
-def _heat(where: str, beta: object, depth: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _check_energy(where: str, energy: object, kind: type[AbstractLoss]) -> None:
+    if not isinstance(energy, kind):
+        wanted = "a loss such as SquaredDistance" if kind is AbstractLoss else "a spectral energy such as PowerEnergy"
+        raise TypeError(f"{where}: energy must be {wanted}, but is {energy!r}.")
+
+
+def _inverse_temperature(where: str, beta: object) -> Float[Array, ""]:
     check_number(where, "beta (the inverse temperature)", beta, above=0)
-    rate = 1 / checked_depth(where, depth)
-    return jnp.asarray(beta, dtype=float), jnp.asarray(rate, dtype=float)
+    return jnp.asarray(beta, dtype=float)
 
 
 def _entropy(values: Float[Array, " modes"], rate: Float[Array, ""]) -> Float[Array, ""]:

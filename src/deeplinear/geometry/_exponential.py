@@ -215,15 +215,9 @@ def shoot(
     Returns:
         States are pairs $(X, P)$; event 0 is a singular matrix.
     """
-    return integrate(
-        lambda state: geodesic_field(metric, *state),
-        (point, momentum),
-        times,
-        rtol=rtol,
-        atol=atol,
-        events=(_ending(metric, point, smallest),),
-        steps=steps,
-    )
+    ending = _ending(metric, point, smallest)
+    field = lambda state: geodesic_field(metric, *state)  # noqa: E731
+    return integrate(field, (point, momentum), times, rtol=rtol, atol=atol, events=(ending,), steps=steps)
 
 
 @eqx.filter_jit
@@ -236,15 +230,9 @@ def _shoot_sum(
     rtol: Float[Array, ""],
     atol: Float[Array, ""],
 ) -> Integral:
-    return integrate(
-        lambda state: geodesic_field_sum(exponents, *state),
-        (point, momentum),
-        times,
-        rtol=rtol,
-        atol=atol,
-        events=(_ending(metric, point, SMALLEST),),
-        steps=STEPS,
-    )
+    ending = _ending(metric, point, SMALLEST)
+    field = lambda state: geodesic_field_sum(exponents, *state)  # noqa: E731
+    return integrate(field, (point, momentum), times, rtol=rtol, atol=atol, events=(ending,), steps=STEPS)
 
 
 @eqx.filter_jit

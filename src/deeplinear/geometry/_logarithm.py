@@ -129,8 +129,7 @@ def geodesic_between(
         depth: $L$, a positive integer or infinity.
         normalised: Whether in the normalised metric; infinite depth is always so.
         method: "auto" takes a closed form where there is one; "collocation" never does.
-        tolerance: Largest residual at the end with which a result counts as converged, relative to the largest entry
-            of the two matrices.
+        tolerance: Largest residual with which a result counts as converged, relative to the largest entry of the end.
 
     Returns:
         The connection. Where the numerical method fails, `converged` is false, and the message and the residual tell

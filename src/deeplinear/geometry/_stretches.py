@@ -123,11 +123,10 @@ class Runner:
 
     def run(self, energies: list[AbstractLoss], starts: np.ndarray, logs: list[Log], width: int) -> None:
         """Follow some members, at most `width`, together as far as they keep to their coordinates."""
-        together = width > 1 and not (self.chart == "singular" and any(_meet(start) for start in starts))
-        stretches = self._first(energies, starts, width) if together else [None] * len(energies)
-        for energy, start, log, stretch in zip(energies, starts, logs, stretches, strict=True):
-            chart = "matrix" if self.chart == "singular" and _meet(start) else self.chart
-            self._finish(energy, start, log, chart, stretch)
+        meet = [self.chart == "singular" and _meet(start) for start in starts]
+        stretches = self._first(energies, starts, width) if width > 1 and not any(meet) else [None] * len(energies)
+        for energy, start, log, stretch, met in zip(energies, starts, logs, stretches, meet, strict=True):
+            self._finish(energy, start, log, "matrix" if met else self.chart, stretch)
 
     def _first(self, energies: list[AbstractLoss], starts: np.ndarray, width: int) -> list[Stretch]:
         """First stretches of several members; places that are left over do nothing."""

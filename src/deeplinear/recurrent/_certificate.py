@@ -33,14 +33,10 @@ from deeplinear.core import (
     near_name,
 )
 from deeplinear.models import checked_system
+from deeplinear.recurrent._measure import NEGATIVE
+from deeplinear.recurrent._response import symmetric_transition
 
 LossScale = Literal["half_sum_sq", "sum_sq"]
-
-SYMMETRIC = 1e-12
-"""Largest asymmetry of a transition matrix that counts as symmetric, relative to its largest entry (at least 1)."""
-
-NEGATIVE = 1e-12
-"""Largest negative spectral weight that counts as rounding, relative to the sum of the sizes of all."""
 
 
 class Certificate(eqx.Module):
@@ -383,11 +379,7 @@ def _positive_measure(where: str, student: Any) -> tuple[np.ndarray, np.ndarray]
         raise ValueError(
             f"{where}: student must have one input and one output, but has {first.shape[1]} and {output.shape[0]}."
         )
-    asymmetry = float(np.abs(transition - transition.T).max())
-    tolerance = SYMMETRIC * max(1.0, float(np.abs(transition).max()))
-    if asymmetry > tolerance:
-        raise HypothesisError("a student with a symmetric transition matrix", asymmetry, tolerance)
-    eigenvalues, basis = np.linalg.eigh((transition + transition.T) / 2)
+    eigenvalues, basis = np.linalg.eigh(symmetric_transition(where, transition))
     spectral = (output @ basis)[0] * (basis.T @ first)[:, 0]
     negative = float(np.maximum(-spectral, 0).max())
     tolerance = NEGATIVE * float(np.abs(spectral).sum())

@@ -26,6 +26,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    spectrum_effective_rank,
 )
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._response import checked_numbers, symmetric_transition
@@ -369,8 +370,7 @@ def entropy_dimension(measure: Any) -> float:
     weights = weights[weights > 0]
     if not weights.size:
         return 0.0
-    shares = weights / weights.sum()
-    return float(np.exp(-np.sum(shares * np.log(shares))))
+    return float(spectrum_effective_rank(weights))
 
 
 def checked_measure(where: str, measure: Any) -> tuple[np.ndarray, np.ndarray]:
