@@ -40,7 +40,7 @@ check: $(READY) ## Lint, formatting, types and import contracts only
 	$(VENV)/bin/lint-imports
 
 test: check ## Everything a change must pass: check, then the tests
-	$(PY) -m pytest -n $(JOBS) --maxprocesses 8 --dist loadfile $(TESTS)
+	$(PY) -m pytest -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 bench: $(BENCH) ## Run the benchmarks, one after another
 	@set -e; for script in benchmarks/*.py; do \

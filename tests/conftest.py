@@ -46,6 +46,9 @@ jaxtyping.install_import_hook("deeplinear", "checking.annotations")
 DEFAULT_SEEDS = 1
 """More of them are for people with time: `--seeds 8`. The whole run has to stay below twelve minutes on two cores."""
 
+LONG = ("experiments", "cli", "architecture")
+"""Folders whose files take longest."""
+
 MOST_MEMORY = 3e9
 """Bytes above which a test process forgets what it compiled; the folder it shares with the others has it still."""
 
@@ -61,6 +64,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = any("seed" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
     if "seed" in metafunc.fixturenames and not own:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")), scope="module")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders of long files first, so that no process is left with one of them when the others are done."""
+    folders = [item.path.parent.name for item in items]
+    order = sorted(range(len(items)), key=lambda i: LONG.index(folders[i]) if folders[i] in LONG else len(LONG))
+    items[:] = [items[i] for i in order]
 
 
 def pytest_collection_finish() -> None:

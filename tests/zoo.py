@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import AbstractIntegrator, Exponential, Params, Stabilised, dopri8, kvaerno5, tsit5
-from deeplinear.dynamics import Adagrad, Adam, GradientDescent, Momentum, RMSProp, StochasticDescent
+from deeplinear.dynamics import Adagrad, Adam, GradientDescent, Milestones, Minibatch, Momentum, RMSProp
 from deeplinear.models import (
     AbstractInit,
     AbstractLoss,
@@ -39,6 +39,7 @@ from deeplinear.models import (
     Sensing,
     SquaredDistance,
     TaskAligned,
+    WhiteInputs,
 )
 from deeplinear.probes import (
     AbstractProbe,
@@ -119,6 +120,12 @@ def sample_regression(rng: np.random.Generator) -> LossCase:
     return LossCase(SampleRegression(x, y), _mean_square, (x, y))
 
 
+def white_inputs(rng: np.random.Generator) -> LossCase:
+    target = rng.normal(size=(OUT, INP))
+    active = np.array([1.0, 0.0, 1.0])
+    return LossCase(WhiteInputs(target, active), lambda w, a: 0.5 * jnp.sum((w[:, ::2] - a[:, ::2]) ** 2), (target,))
+
+
 _SEEN = ((0, 0), (0, 2), (1, 1), (1, 2))
 
 
@@ -163,6 +170,7 @@ ALL_LOSSES = (
     regression,
     reduced_regression,
     sample_regression,
+    white_inputs,
     completion,
     entry_completion,
     sensing,
@@ -247,7 +255,8 @@ ALL_UPDATES = {
     "Adam": Adam(0.01),
     "RMSProp": RMSProp(0.003),
     "Adagrad": Adagrad(0.05),
-    "StochasticDescent": StochasticDescent(0.05, batch=2),
+    "Milestones": Milestones(Adam(0.01), [1, 3]),
+    "Minibatch": Minibatch(GradientDescent(0.05), batch=2),
 }
 """Discrete updates by name; the last one needs a loss that is made of terms."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS, NumericalError
-from deeplinear.dynamics import GradientDescent, GradientFlow, StochasticDescent, ensemble, simulate, until
+from deeplinear.dynamics import GradientDescent, GradientFlow, Minibatch, ensemble, simulate, until
 from deeplinear.models import Completion, DeepLinear, Problem
 from deeplinear.probes import loss, singular_values
 
@@ -76,7 +76,7 @@ def test_stacked_parameters_and_keys(seed: int) -> None:
     problems, params = members(seed, 3)
     stacked = tuple(jnp.stack(layers) for layers in zip(*params, strict=True))
     key = jax.random.key(seed)
-    method = StochasticDescent(0.05)
+    method = Minibatch(GradientDescent(0.05))
     many = ensemble(problems[0], stacked, method, horizon=40, every=40, key=key)
     for index, own in enumerate(jax.random.split(key, 3)):
         one = simulate(problems[0], params[index], method, horizon=40, every=40, key=own)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS
-from deeplinear.dynamics import Adam, GradientDescent, GradientFlow, Plasticity, StochasticDescent, plasticity
+from deeplinear.dynamics import Adam, GradientDescent, GradientFlow, Minibatch, Plasticity, plasticity
 from deeplinear.models import AlphaM, DeepLinear, Explicit, Gaussian, ScaledIdentity
 from deeplinear.probes import loss, product
 
@@ -253,7 +253,7 @@ def test_stochastic_members_have_keys_of_their_own(tmp_path: Path) -> None:
             THREE,
             Gaussian(0.5),
             key=chosen,
-            method=StochasticDescent(0.05),
+            method=Minibatch(GradientDescent(0.05)),
             horizon=40,
             checkpoints=folder,
         )

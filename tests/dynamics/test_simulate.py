@@ -10,8 +10,8 @@ from deeplinear.dynamics import (
     Adam,
     GradientDescent,
     GradientFlow,
+    Minibatch,
     Momentum,
-    StochasticDescent,
     resume,
     simulate,
     steady,
@@ -208,7 +208,7 @@ def falling(matrix):
 
 
 @pytest.mark.parametrize(
-    "method", [Adam(0.05), Momentum(0.01), StochasticDescent(0.05, batch=1)], ids=lambda m: type(m).__name__
+    "method", [Adam(0.05), Momentum(0.01), Minibatch(GradientDescent(0.05), batch=1)], ids=lambda m: type(m).__name__
 )
 def test_a_resumed_update_equals_an_uninterrupted_one(method) -> None:
     """Moments and the random stream go on: the two halves equal the whole to the last bit."""

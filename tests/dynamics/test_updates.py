@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deeplinear.dynamics import AbstractUpdate, Adagrad, Adam, GradientDescent, Momentum, RMSProp, StochasticDescent
+from deeplinear.dynamics import AbstractUpdate, Adagrad, Adam, GradientDescent, Milestones, Minibatch, Momentum, RMSProp
 from deeplinear.models import (
     AbstractSumLoss,
     Completion,
@@ -21,6 +21,7 @@ from deeplinear.models import (
     SampleRegression,
     Sensing,
     SquaredDistance,
+    WhiteInputs,
 )
 from zoo import ALL_LOSSES, ALL_UPDATES, INP, OUT
 
@@ -185,7 +186,7 @@ def test_numbers_change_without_tracing_anew(name: str, seed: int) -> None:
     method = ALL_UPDATES[name]
     problem, params = Problem(MODEL, completion_loss(seed)), ones()
     counted = eqx.filter_jit(eqx.debug.assert_max_traces(lambda m, pr, p, s, k: m.step(pr, p, s, k), max_traces=1))
-    halved = jax.tree.map(lambda number: 0.5 * number, method)
+    halved = jax.tree.map(lambda number: 0.5 * number if jnp.issubdtype(number.dtype, jnp.inexact) else number, method)
     first, _ = counted(method, problem, params, method.init(params), KEY)
     second, _ = counted(halved, problem, params, halved.init(params), KEY)
     assert not np.allclose(first[0], second[0], rtol=1e-6, atol=0)
@@ -222,9 +223,13 @@ def sum_losses(seed: int) -> list[AbstractSumLoss]:
     return [loss for loss in losses if isinstance(loss, AbstractSumLoss)]
 
 
+def finite_sums(seed: int) -> list[AbstractSumLoss]:
+    return [loss for loss in sum_losses(seed) if not isinstance(loss, WhiteInputs)]
+
+
 def test_every_kind_of_sum_is_in_the_collection() -> None:
     kinds = {type(loss) for loss in sum_losses(0)}
-    assert kinds == {Completion, EntryCompletion, Sensing, SampleRegression}
+    assert kinds == {Completion, EntryCompletion, Sensing, SampleRegression, WhiteInputs}
 
 
 @pytest.mark.covers("completion:F33")
@@ -234,7 +239,7 @@ def test_batches_are_unbiased(batch: int, seed: int) -> None:
     product = jnp.asarray(np.random.default_rng(seed + 1).normal(size=(OUT, INP)))
     keys = jax.random.split(jax.random.key(seed), DRAWS)
     for loss in sum_losses(seed):
-        share = 1.0 if isinstance(loss, SampleRegression) else batch / int(loss.terms)
+        share = 1.0 if isinstance(loss, SampleRegression | WhiteInputs) else batch / int(loss.terms)
         assert float(loss.share(batch)) == pytest.approx(share, rel=ROUNDING)
         drawn = np.asarray(draw(loss, product, keys, batch))
         error = np.abs(drawn.mean(0) - share * np.asarray(loss.gradient(product)))
@@ -259,10 +264,10 @@ def test_every_drawn_entry_is_observed_and_drawn_once(batch: int, seed: int) -> 
 
 def test_batch_of_all_terms_is_descent(seed: int) -> None:
     params = tuple(jnp.asarray(np.random.default_rng(seed).normal(size=shape)) for shape in MODEL.shapes)
-    for loss in sum_losses(seed):
+    for loss in finite_sums(seed):
         problem = Problem(MODEL, loss, 0.3)
         whole = step(GradientDescent(0.1), problem, params, None, KEY)[0]
-        batch = step(StochasticDescent(0.1, int(loss.terms)), problem, params, None, KEY)[0]
+        batch = step(Minibatch(GradientDescent(0.1), int(loss.terms)), problem, params, None, KEY)[0]
         for a, b in zip(whole, batch, strict=True):
             np.testing.assert_allclose(a, b, rtol=ROUNDING, atol=ROUNDING)
 
@@ -282,12 +287,39 @@ def test_observed_entries_are_data(batch: int) -> None:
 
 
 def test_different_keys_draw_different_terms(seed: int) -> None:
-    method, problem = StochasticDescent(0.1), Problem(MODEL, completion_loss(seed))
+    method, problem = Minibatch(GradientDescent(0.1)), Problem(MODEL, completion_loss(seed))
     moved = {
         np.asarray(step(method, problem, ones(), None, key)[0][1]).tobytes()
         for key in jax.random.split(jax.random.key(seed), 100)
     }
     assert len(moved) == 4  # one per observed entry; one of four is missed by 100 draws once in 1e12
+
+
+def test_white_inputs_show_the_second_moments_of_their_batch(seed: int) -> None:
+    """A batch sees residual times sample covariance; of many, about the residual; nothing where no input is drawn."""
+    rng = np.random.default_rng(seed)
+    target, product = rng.normal(size=(2, 1, 4))
+    loss = WhiteInputs(target, [1, 1, 0, 1])
+    one = np.asarray(loss.batch_gradient(jnp.asarray(product), jax.random.key(seed), 1))
+    assert np.linalg.matrix_rank(one) == 1 and one[0, 2] == 0
+    many = np.asarray(loss.batch_gradient(jnp.asarray(product), jax.random.key(seed), 200_000))
+    wanted = (product - target) * [1, 1, 0, 1]
+    assert np.abs(many - wanted).max() < 6 * np.linalg.norm(wanted) * math.sqrt(2 / 200_000)
+
+
+def test_rates_fall_at_milestones() -> None:
+    """The step after so many steps sees the milestones up to that number; batches go around it."""
+    method = Milestones(Adam(1e-3), [5000, 10000, 15000, 30000], 0.1)
+    for taken, power in ((0, 0), (4999, 0), (5000, 1), (9999, 1), (10000, 2), (29999, 3), (30000, 4)):
+        assert float(method.rate(taken)) == pytest.approx(1e-3 * 0.1**power, rel=1e-14)
+    problem = Problem(DeepLinear((1, 1)), SquaredDistance(jnp.ones((1, 1))))
+    params, state, weight = (jnp.zeros((1, 1)),), None, 0.0
+    falling = Milestones(GradientDescent(0.5), [2, 3], 0.5)
+    state = falling.init(params)
+    for rate in (0.5, 0.5, 0.25, 0.125):
+        params, state = falling.step(problem, params, state, KEY)
+        weight += rate * (1 - weight)
+        assert float(params[0][0, 0]) == pytest.approx(weight, rel=1e-15)
 
 
 # ---- refusals
@@ -304,17 +336,17 @@ def _cube(product):
 )
 def test_loss_without_terms_is_refused_by_name(loss) -> None:
     problem = Problem(MODEL, loss)
-    with pytest.raises(TypeError, match=rf"StochasticDescent: .* but is {type(loss).__name__}"):
-        StochasticDescent(0.1).check(problem)
+    with pytest.raises(TypeError, match=rf"Minibatch: .* but is {type(loss).__name__}"):
+        Minibatch(GradientDescent(0.1)).check(problem)
     with pytest.raises(TypeError, match=type(loss).__name__):
-        step(StochasticDescent(0.1), problem, ones(), None, KEY)
+        step(Minibatch(GradientDescent(0.1)), problem, ones(), None, KEY)
 
 
 def test_batch_larger_than_the_loss_is_refused() -> None:
-    for loss in sum_losses(0):
+    for loss in finite_sums(0):
         terms = int(loss.terms)
         with pytest.raises(ValueError, match=rf"number of terms of the loss, {terms}, but is {terms + 1}"):
-            StochasticDescent(0.1, terms + 1).check(Problem(MODEL, loss))
+            Minibatch(GradientDescent(0.1), terms + 1).check(Problem(MODEL, loss))
         with pytest.raises(ValueError, match=rf"batch must be at most the number of terms, {terms}"):
             loss.batch_gradient(jnp.ones((OUT, INP)), KEY, terms + 1)
         with pytest.raises(ValueError, match="batch must be at least 1"):
@@ -334,7 +366,12 @@ def test_batch_larger_than_the_loss_is_refused() -> None:
         (lambda: Adam(eps=-1.0), "Adam: eps must be at least 0"),
         (lambda: RMSProp(decay=float("nan")), "RMSProp: decay must be at least 0, but is nan"),
         (lambda: Adagrad(float("inf")), "Adagrad: lr must be finite"),
-        (lambda: StochasticDescent(0.1, 0), "StochasticDescent: batch must be at least 1"),
+        (lambda: Milestones(Adam(), [5, 3]), "Milestones: steps must be increasing whole numbers from 1 on"),
+        (lambda: Milestones(Adam(), np.array([0.5])), "Milestones: steps must be increasing whole numbers"),
+        (lambda: Milestones(Adam(), [5], 0.0), "Milestones: factor must be greater than 0"),
+        (lambda: WhiteInputs(jnp.ones((1, 2)), [0, 0]), "WhiteInputs: active must hold only 0 and 1"),
+        (lambda: WhiteInputs(jnp.ones((1, 2)), [1, 0, 1]), "WhiteInputs: active must have shape"),
+        (lambda: Minibatch(GradientDescent(0.1), 0), "Minibatch: batch must be at least 1"),
         (lambda: SampleRegression(jnp.zeros((2, 0)), jnp.zeros((1, 0))), "at least one sample"),
         (lambda: SampleRegression(jnp.zeros((2, 3)), jnp.zeros((1, 2))), "outputs must have shape"),
     ],
@@ -342,3 +379,10 @@ def test_batch_larger_than_the_loss_is_refused() -> None:
 def test_bad_arguments_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_what_is_no_update_is_refused() -> None:
+    with pytest.raises(TypeError, match="Minibatch"):
+        Minibatch("adam")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="Milestones: method must have a learning rate lr, but is Minibatch"):
+        Milestones(Minibatch(Adam()), [5])

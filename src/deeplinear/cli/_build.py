@@ -35,9 +35,9 @@ from deeplinear.dynamics import (
     Adam,
     GradientDescent,
     GradientFlow,
+    Minibatch,
     Momentum,
     RMSProp,
-    StochasticDescent,
     Until,
     until,
 )
@@ -124,7 +124,7 @@ METHOD: Mapping[str, Callable[[Settings], AbstractMethod]] = {
     "adam": lambda s: Adam(s["lr"] or 0.001),
     "rmsprop": lambda s: RMSProp(s["lr"] or 0.01),
     "adagrad": lambda s: Adagrad(s["lr"] or 0.01),
-    "sgd": lambda s: StochasticDescent(s["lr"] or 0.01, s["batch"]),
+    "sgd": lambda s: Minibatch(GradientDescent(s["lr"] or 0.01), s["batch"]),
 }
 """Methods by name."""
 
@@ -238,7 +238,7 @@ def _build(settings: Settings) -> Run:
     energy, data = _loss(settings, key_problem)
     problem = Problem(model, energy, settings["l2"])
     method = METHOD[settings["method"]](settings)
-    if isinstance(method, StochasticDescent):
+    if isinstance(method, Minibatch):
         method.check(problem)
     seeds = settings["seeds"]
     if settings["method"] == "auto" and (seeds > 1 or settings["until-loss"] is not None):

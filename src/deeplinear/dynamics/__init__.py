@@ -21,5 +21,5 @@ from deeplinear.dynamics._updates import (
     Momentum as Momentum,
     MomentumState as MomentumState,
     RMSProp as RMSProp,
-    StochasticDescent as StochasticDescent,
 )
+from deeplinear.dynamics._variants import Milestones as Milestones, Minibatch as Minibatch

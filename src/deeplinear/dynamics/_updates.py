@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from deeplinear.core import Params, add_scaled, check_count, check_number, is_concrete
+from deeplinear.core import Params, add_scaled, check_number, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
-from deeplinear.models import AbstractSumLoss, Problem
+from deeplinear.models import Problem
 
 Number = float | int | Float[Array, ""]
 
@@ -270,61 +270,3 @@ class Adagrad(AbstractUpdate[Params]):
         squares = tuple(s + g**2 for s, g in zip(state, gradient, strict=True))
         direction = tuple(g / (jnp.sqrt(s) + self.eps) for g, s in zip(gradient, squares, strict=True))
         return add_scaled(params, -self.lr, direction), squares
-
-
-class StochasticDescent(AbstractUpdate[None]):
-    r"""Plain descent on random terms of the loss, drawn anew at every step without replacement.
-
-    For losses made of terms. The batch keeps the loss's convention: plain sums for completion and sensing, means over
-    samples for `SampleRegression`. A penalty on the layers is weighed by the batch's share $c$ of the loss, so that the
-    expected step is $-\eta c\,\nabla\mathcal L$ and a batch of all terms is `GradientDescent`.
-
-    Args:
-        lr: Learning rate $\eta > 0$.
-        batch: Number of terms per step, at most all of them; 1 is one observed entry per step.
-
-    Example:
-        >>> problem = Problem(DeepLinear((2, 2)), Completion(jnp.ones((2, 2)), jnp.eye(2)))
-        >>> params, _ = StochasticDescent(0.5).step(problem, (jnp.zeros((2, 2)),), None, jax.random.key(0))
-        >>> float(jnp.sum(params[0]))
-        0.5
-    """
-
-    lr: Float[Array, ""]
-    batch: int = eqx.field(static=True)
-
-    def __init__(self, lr: Number, batch: int = 1) -> None:
-        self.lr = _positive("StochasticDescent", "lr", lr)
-        check_count("StochasticDescent", "batch", batch, at_least=1)
-        self.batch = int(batch)
-
-    def init(self, params: Params) -> None:
-        """No state."""
-        return None
-
-    def check(self, problem: Problem) -> None:
-        """Refuse a loss that is not made of terms, or, where their number can be seen, has fewer than a batch."""
-        self._loss(problem)
-
-    def _loss(self, problem: Problem) -> AbstractSumLoss:
-        loss = problem.loss
-        if not isinstance(loss, AbstractSumLoss):
-            raise TypeError(
-                f"StochasticDescent: problem.loss must be made of terms to draw from (Completion, EntryCompletion, "
-                f"Sensing, SampleRegression), but is {type(loss).__name__}. Take GradientDescent, or keep the samples "
-                "with SampleRegression."
-            )
-        if is_concrete(loss.terms) and self.batch > int(loss.terms):
-            raise ValueError(
-                f"StochasticDescent: batch must be at most the number of terms of the loss, {int(loss.terms)}, but is "
-                f"{self.batch}."
-            )
-        return loss
-
-    def step(self, problem: Problem, params: Params, state: None, key: Key[Array, ""]) -> tuple[Params, None]:
-        """One step along the gradient of a random batch."""
-        loss = self._loss(problem)
-        product, memo = problem.model.forward(params)
-        gradient = problem.model.pullback(params, memo, loss.batch_gradient(product, key, self.batch))
-        gradient = add_scaled(gradient, loss.share(self.batch) * problem.l2, params)
-        return add_scaled(params, -self.lr, gradient), None

@@ -87,3 +87,4 @@ from deeplinear.models._structured_inits import (
     Pyramid as Pyramid,
     rescale_balance as rescale_balance,
 )
+from deeplinear.models._white import WhiteInputs as WhiteInputs

@@ -181,12 +181,13 @@ class LinearRNN(AbstractModel[Krylov]):
         g = jnp.moveaxis(cotangent.reshape(self.outputs, self.length, self.inputs), 1, 0)
         first = jnp.einsum("kdo,koi->di", memo.left, g)
         output = jnp.einsum("koi,kdi->od", g, memo.right)
-        index = np.add.outer(np.arange(self.length), np.arange(self.length)) + 1
-        hankel = jnp.concatenate([g, jnp.zeros_like(g)])[index]  # (q, s): entry q + s + 1, zero beyond the end
-        half = jnp.einsum("qdo,qsoi->dsi", memo.left, hankel)
-        if self.form in ("diagonal", "tied"):
-            inner = jnp.einsum("dsi,sdi->d", half, memo.right)[:, None]
+        if self.form in ("diagonal", "tied"):  # sum of j a^(j-1) (C^T g_j B^T) on the diagonal
+            slopes = g[1:] * jnp.arange(1.0, self.length)[:, None, None].astype(g.dtype)
+            inner = jnp.einsum("kdo,koi,di->d", memo.left[:-1], slopes, params[0])[:, None]
         else:
+            index = np.add.outer(np.arange(self.length), np.arange(self.length)) + 1
+            hankel = jnp.concatenate([g, jnp.zeros_like(g)])[index]  # (q, s): entry q + s + 1, zero beyond the end
+            half = jnp.einsum("qdo,qsoi->dsi", memo.left, hankel)
             inner = jnp.einsum("dsi,sei->de", half, memo.right)
         if self.form == "symmetric":
             inner = (inner + inner.T) / 2
@@ -225,12 +226,23 @@ class LinearRNN(AbstractModel[Krylov]):
         return self.system(params)
 
     def _powers(self, transition: Matrix, start: Matrix) -> Float[Array, "length states columns"]:
-        diagonal = self.form in ("diagonal", "tied")
+        """Images of `start` under the powers of the transition, from the 0th on."""
+        if self.form in ("diagonal", "tied"):
+            return _powers_of(transition[:, 0], self.length)[:, :, None] * start
 
         def step(block: Matrix, _: None) -> tuple[Matrix, Matrix]:
-            return transition * block if diagonal else transition @ block, block
+            return transition @ block, block
 
         return jax.lax.scan(step, start, None, length=self.length)[1]
+
+
+def _powers_of(values: Float[Array, " states"], count: int) -> Float[Array, "count states"]:
+    """Powers 0, 1, ..., each made of the last by few long products instead of many short ones."""
+    powers, high = jnp.ones_like(values)[None], values
+    while len(powers) < count:
+        powers = jnp.concatenate([powers, powers * high])
+        high = high * high
+    return powers[:count]
 
 
 def checked_system(where: str, system: Any) -> System:

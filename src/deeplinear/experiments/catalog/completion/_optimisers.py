@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import RESULTS, check_count, check_number, near_name, spectrum
-from deeplinear.dynamics import Adagrad, Adam, GradientDescent, Momentum, RMSProp, StochasticDescent, ensemble, until
+from deeplinear.dynamics import Adagrad, Adam, GradientDescent, Minibatch, Momentum, RMSProp, ensemble, until
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.experiments.catalog.completion._flows import (
     END,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHODS = {
-    "sgd": lambda lr: StochasticDescent(lr, batch=1),
+    "sgd": lambda lr: Minibatch(GradientDescent(lr), batch=1),
     "gd": GradientDescent,
     "momentum": lambda lr: Momentum(lr, momentum=0.9),
     "adam": lambda lr: Adam(lr, b1=0.9, b2=0.999, eps=1e-8),
