@@ -21,7 +21,7 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 """Where results are stored."""
-PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "torch", "torchdiffeq")
+PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "nfoursid", "numpy", "scipy", "torch", "torchdiffeq")
 """Packages whose versions are told, where they are installed."""
 
 

@@ -5,8 +5,8 @@ import os
 # Before JAX starts: no compiled code from earlier runs, and the processor unless another platform is asked for.
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests compile much and run little of it, so programs are made quickly here. With XLA_FLAGS set to a space they are
-# made as for users.
+# Tests compile much and run little of it, so programs are made quickly here. With another XLA_FLAGS, such as
+# --xla_cpu_enable_fast_math=false, they are made as for users; tests/cross/test_optimised_programs.py does so always.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 # Test processes are the parallel part: each keeps to one processor and starts no threads that compile. (XLA may end a

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         geometry as geometry,
         landscape as landscape,
         models as models,
+        nonlinear as nonlinear,
         plots as plots,
         probes as probes,
+        recurrent as recurrent,
         report as report,
         theory as theory,
     )
@@ -35,8 +37,10 @@ _SUBPACKAGES = (
     "geometry",
     "landscape",
     "models",
+    "nonlinear",
     "plots",
     "probes",
+    "recurrent",
     "report",
     "theory",
 )

@@ -2,6 +2,7 @@
 
 import pytest
 
+import deeplinear
 from architecture.source import imports, layers, modules, subpackage, subpackages
 
 RANK = {name: rank for rank, layer in enumerate(reversed(layers())) for name in layer}
@@ -50,3 +51,8 @@ def test_files_do_not_import_their_own_subpackage(module: str) -> None:
         if home is not None and subpackage(name) == home and len(name.split(".")) == 3 and name not in modules()
     ]
     assert wrong == []
+
+
+def test_every_subpackage_can_be_asked_for() -> None:
+    """All but the command line, which is a program, are attributes of the package."""
+    assert set(subpackages()) - {"cli"} <= set(dir(deeplinear))

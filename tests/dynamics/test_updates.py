@@ -383,6 +383,6 @@ def test_bad_arguments_are_refused(make: Callable[[], object], message: str) -> 
 
 def test_what_is_no_update_is_refused() -> None:
     with pytest.raises(TypeError, match="Minibatch"):
-        Minibatch("adam")  # pyright: ignore[reportArgumentType]
+        Minibatch("adam")
     with pytest.raises(TypeError, match="Milestones: method must have a learning rate lr, but is Minibatch"):
         Milestones(Minibatch(Adam()), [5])

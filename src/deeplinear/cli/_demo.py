@@ -11,11 +11,10 @@ EXPERIMENTS = (
     "tour/plateaus",
     "completion/fig1",
     "completion/fig2",
-    "completion/phases",
     "exact/fig2",
-    "exact/fig5",
     "network/plateaus",
     "geometry/fig4.1a",
+    "rnn/ambiguity",
 )
 """Experiments of the tour, in their quick size."""
 
@@ -24,6 +23,7 @@ CHECKS = (
     "exact/theorem-4.3",
     "network/proposition-18",
     "geometry/theorem-3.4.2",
+    "rnn/theorem-8",
 )
 """Checks of the tour."""
 

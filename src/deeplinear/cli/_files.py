@@ -55,6 +55,17 @@ def read_layers(path: str, where: str) -> tuple[np.ndarray, ...]:
         return tuple(_numbers(_opened(path, where, lambda n=name: content[n]), path, where) for name in ordered)
 
 
+def read_named(path: str, where: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+    """Arrays of an .npz by their names."""
+    content = _opened(path, where, lambda: np.load(path, allow_pickle=False))
+    if isinstance(content, np.ndarray):
+        raise UsageError(f"{flag(where)}: {path} must be an .npz of {', '.join(names)}, but holds one array.")
+    with content:
+        if not set(names) <= set(content.files):
+            raise UsageError(f"{flag(where)}: {path} must hold {', '.join(names)}, but holds {content.files}.")
+        return tuple(_numbers(_opened(path, where, lambda n=name: content[n]), path, where) for name in names)
+
+
 def _text(path: str, delimiter: str | None) -> np.ndarray:
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     if not any(line.split("#")[0].strip() for line in lines):

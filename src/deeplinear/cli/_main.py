@@ -143,13 +143,44 @@ def _landscape(
     raise typer.Exit(landscape_command(file, target, inputs, outputs, out, no_plot, as_json))
 
 
+@app.command("extrapolate")
+def _extrapolate(
+    file: Annotated[
+        str, typer.Argument(metavar="RESPONSE", help="Impulse response h0, h1, … (.csv, .txt, .npy, .npz).")
+    ],
+    known: Annotated[
+        str | None, typer.Option("--known", metavar="K", help="How many of its numbers are known; all by default.")
+    ] = None,
+    horizon: Annotated[str, typer.Option("--horizon", metavar="H", help="Where the continuation ends.")] = "50",
+    tolerance: Annotated[
+        str, typer.Option("--tolerance", metavar="X", help="Accuracy of the numbers, relative to the largest.")
+    ] = "1e-8",
+    student: Annotated[
+        str | None, typer.Option("--student", metavar="FILE", help="Network A, B, C (.npz) to be judged.")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the table and its picture.")] = "results",
+    no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say how the impulse response of a linear recurrent network goes on after its first numbers.
+
+    The least network that has them, whether they show its size, its eigenvalues, and between which bounds the responses
+    of all balanced networks with these numbers lie: from 2n + 1 numbers of n states on there is only one. A student is
+    judged against the response: which hypotheses of the extrapolation theorems it meets, what they promise, and what it
+    does. If RESPONSE does not reach the horizon, that is the response of the least network.
+    """
+    from deeplinear.cli._extrapolate import extrapolate_command
+
+    raise typer.Exit(extrapolate_command(file, known, horizon, tolerance, student, out, no_plot, as_json))
+
+
 @app.command("geodesic")
 def _geodesic(
     start: Annotated[str, typer.Argument(metavar="A", help="Matrix where it starts (.csv, .txt, .npy, .npz).")],
     end: Annotated[str, typer.Argument(metavar="B", help="Matrix where it ends, of the same size.")],
     depth: Annotated[str, typer.Option("--depth", metavar="N", help="Number of layers, or inf.")],
     normalised: Annotated[
-        bool, typer.Option("--normalised", help="Lengths of the metric divided by depth, as for inf.")
+        bool, typer.Option("--normalised", help="Divide the operator by the depth, as for inf: lengths times √N.")
     ] = False,
     points: Annotated[str, typer.Option("--points", metavar="N", help="Points of the path.")] = "101",
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the path and its picture.")] = "results",
@@ -158,10 +189,10 @@ def _geodesic(
 ) -> None:
     """Find the geodesic between two matrices in the metric that balanced layers of a depth induce.
 
-    Gives its length, the lower bound by the singular values, and by how much the end is missed when the geodesic is
-    shot from its start. The path is written as geodesic.csv: times, entries row by row, singular values. The matrices
-    are square, of full rank, and their determinants have one sign; otherwise no path joins them. Exit 3 if no geodesic
-    was found.
+    Gives its length, the lower bound by the singular values, and by how much the end is missed, by the closed form or
+    by the geodesic shot from the start. That it is the shortest is not certified. The path is written as geodesic.csv:
+    times, entries row by row, singular values. The matrices are square, of full rank, and their determinants have one
+    sign; otherwise no path joins them. Exit 3 if no geodesic was found.
     """
     from deeplinear.cli._geodesic import geodesic_command
 

@@ -147,7 +147,7 @@ class Milestones(AbstractUpdate[MilestonesState]):
     def rate(self, taken: int | Int[Array, ""]) -> Float[Array, ""]:
         """Learning rate of the step after `taken` steps."""
         passed = jnp.sum(self.steps <= taken)
-        return self.method.lr * self.factor ** passed.astype(self.factor.dtype)
+        return _rate(self.method) * self.factor ** passed.astype(self.factor.dtype)
 
     def step(
         self, problem: Problem, params: Params, state: MilestonesState, key: Key[Array, ""]

@@ -179,22 +179,35 @@ class LinearRNN(AbstractModel[Krylov]):
     def pullback(self, params: Params, memo: Krylov, cotangent: Matrix) -> Params:
         """Gradient on the parameters from the gradient on the response."""
         g = jnp.moveaxis(cotangent.reshape(self.outputs, self.length, self.inputs), 1, 0)
+        if self.form in ("diagonal", "tied"):
+            return self._diagonal_pullback(params, g)
         first = jnp.einsum("kdo,koi->di", memo.left, g)
         output = jnp.einsum("koi,kdi->od", g, memo.right)
-        if self.form in ("diagonal", "tied"):  # sum of j a^(j-1) (C^T g_j B^T) on the diagonal
-            slopes = g[1:] * jnp.arange(1.0, self.length)[:, None, None].astype(g.dtype)
-            inner = jnp.einsum("kdo,koi,di->d", memo.left[:-1], slopes, params[0])[:, None]
-        else:
-            index = np.add.outer(np.arange(self.length), np.arange(self.length)) + 1
-            hankel = jnp.concatenate([g, jnp.zeros_like(g)])[index]  # (q, s): entry q + s + 1, zero beyond the end
-            half = jnp.einsum("qdo,qsoi->dsi", memo.left, hankel)
-            inner = jnp.einsum("dsi,sei->de", half, memo.right)
+        index = np.add.outer(np.arange(self.length), np.arange(self.length)) + 1
+        hankel = jnp.concatenate([g, jnp.zeros_like(g)])[index]  # (q, s): entry q + s + 1, zero beyond the end
+        half = jnp.einsum("qdo,qsoi->dsi", memo.left, hankel)
+        inner = jnp.einsum("dsi,sei->de", half, memo.right)
         if self.form == "symmetric":
             inner = (inner + inner.T) / 2
         if self.form == "upper":
             twice = inner + inner.T - jnp.diag(jnp.diag(inner))
             inner = twice[np.triu_indices(self.states)][:, None]
-        return (first + output.T, inner) if self.form == "tied" else (first, inner, output)
+        return first, inner, output
+
+    def _diagonal_pullback(self, params: Params, g: Float[Array, "length outputs inputs"]) -> Params:
+        r"""With $\phi = \sum_j g_ja^j$ for every eigenvalue: $C^\top\phi$, $C^\top\phi'B^\top$, $\phi B$.
+
+        One $\phi$ for both maps, so that those that are transposes of each other move alike to the last digit.
+        """
+        _, first, output = self._parts(params)
+        powers = _powers_of(params[1][:, 0], self.length)
+        value = jnp.einsum("kd,koi->doi", powers, g)
+        orders = jnp.arange(1.0, self.length)[:, None, None].astype(g.dtype)
+        slope = jnp.einsum("kd,koi->doi", powers[:-1], orders * g[1:])
+        inner = jnp.einsum("od,doi,di->d", output, slope, first)[:, None]
+        of_first = jnp.sum(output.T[:, :, None] * value, axis=1)
+        of_output = jnp.sum(value * first[:, None, :], axis=2).T
+        return (of_first + of_output.T, inner) if self.form == "tied" else (of_first, inner, of_output)
 
     def pushforward(self, params: Params, memo: Krylov, tangent: Params) -> tuple[Matrix, Krylov]:
         """Derivative of the response and of the Krylov blocks."""

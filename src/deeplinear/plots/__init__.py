@@ -1,5 +1,6 @@
 """Pictures: one style, plots of trajectories, files of figures. Matplotlib is loaded when a figure is made."""
 
+from deeplinear.plots._continuation import plot_continuation as plot_continuation
 from deeplinear.plots._geodesic import plot_geodesic as plot_geodesic
 from deeplinear.plots._landscape import (
     draw_arc as draw_arc,
@@ -9,6 +10,12 @@ from deeplinear.plots._landscape import (
     plot_critical_graph as plot_critical_graph,
 )
 from deeplinear.plots._portrait import plot_portrait as plot_portrait
+from deeplinear.plots._recurrent import (
+    plot_hankel as plot_hankel,
+    plot_measure as plot_measure,
+    plot_residual_polynomial as plot_residual_polynomial,
+    plot_responses as plot_responses,
+)
 from deeplinear.plots._style import COLOURS as COLOURS, PANEL as PANEL, REST as REST, paper_style as paper_style
 from deeplinear.plots._trajectory import plot_trajectory as plot_trajectory, save_figure as save_figure
 from deeplinear.plots._visits import draw_itinerary as draw_itinerary, plot_itinerary as plot_itinerary

@@ -21,6 +21,8 @@ from deeplinear.recurrent._constructions import (
     non_extrapolating_twin as non_extrapolating_twin,
     sharpness_student as sharpness_student,
 )
+from deeplinear.recurrent._continuation import Continuation as Continuation, continuation as continuation
+from deeplinear.recurrent._growth import OrderGrowth as OrderGrowth, order_growth as order_growth
 from deeplinear.recurrent._invariants import (
     balance_gap as balance_gap,
     balance_ratio as balance_ratio,
@@ -54,6 +56,7 @@ from deeplinear.recurrent._near_zero import (
     norm_event as norm_event,
     predicted_exponents as predicted_exponents,
 )
+from deeplinear.recurrent._polish import Polished as Polished, polish as polish
 from deeplinear.recurrent._response import (
     Extrapolation as Extrapolation,
     LogResponse as LogResponse,
@@ -67,10 +70,20 @@ from deeplinear.recurrent._response import (
     outputs as outputs,
     summarise_ratios as summarise_ratios,
 )
+from deeplinear.recurrent._spectral import (
+    ResidualPolynomial as ResidualPolynomial,
+    residual_polynomial as residual_polynomial,
+    spectral_gradient as spectral_gradient,
+)
 from deeplinear.recurrent._teachers import (
     balanced_student as balanced_student,
     balanced_teacher as balanced_teacher,
     delay_teacher as delay_teacher,
     memoryless_teacher as memoryless_teacher,
     unbalanced_teacher as unbalanced_teacher,
+)
+from deeplinear.recurrent._verdict import (
+    Condition as Condition,
+    ExtrapolationVerdict as ExtrapolationVerdict,
+    extrapolation_verdict as extrapolation_verdict,
 )

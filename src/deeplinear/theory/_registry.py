@@ -8,8 +8,9 @@ from deeplinear.theory.completion import CHECKS as COMPLETION
 from deeplinear.theory.exact import CHECKS as EXACT
 from deeplinear.theory.geometry import CHECKS as GEOMETRY
 from deeplinear.theory.network import CHECKS as NETWORK
+from deeplinear.theory.rnn import CHECKS as RNN
 
-_ALL: dict[str, Check] = {check.id: check for check in (*COMPLETION, *EXACT, *NETWORK, *GEOMETRY)}
+_ALL: dict[str, Check] = {check.id: check for check in (*COMPLETION, *EXACT, *NETWORK, *GEOMETRY, *RNN)}
 
 
 def checks(paper: str | None = None) -> tuple[Check, ...]:

@@ -1,0 +1,134 @@
+r"""How a response goes on after its first numbers: the least system that has them, and what they leave open.
+
+The Hankel matrix of $w_0, \dots, w_{k-1}$ has the rank of the least system as soon as $k \ge 2n$; that the system is no
+larger is seen at $k = 2n + 1$, where the rank falls short of the number of rows. If the matrix is not negative, the
+least system is balanced, and the responses of all balanced systems with these numbers fill an interval at every later
+index, which is a point from $k = 2n + 1$ on.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from deeplinear.core import HypothesisError, check_count, check_number, check_x64
+from deeplinear.models import System
+from deeplinear.recurrent._ambiguity import extrapolation_interval
+from deeplinear.recurrent._measure import SpectralMeasure, ho_kalman, spectral_measure
+from deeplinear.recurrent._response import checked_numbers, hankel_order, impulse_response
+
+
+class Continuation(NamedTuple):
+    """The least system with given first numbers, its response, and what others may do.
+
+    Attributes:
+        known: Given numbers, $k$.
+        order: States of the least system, $n$.
+        shown: Whether the numbers show that there are no more states: $k \\ge 2n + 1$.
+        misfit: Largest difference between its response and the given numbers.
+        system: The least system.
+        response: Its response, $h_0, \\dots, h_{H-1}$.
+        measure: Its spectral measure if it is balanced, else `None`.
+        lower: Least values of balanced systems with the given numbers, as `response`; `None` if it is not balanced.
+        upper: Largest values.
+        tolerance: By how much the given numbers were allowed to be off in finding these.
+    """
+
+    known: int
+    order: int
+    shown: bool
+    misfit: float
+    system: System
+    response: Float[Array, " horizon"]
+    measure: SpectralMeasure | None
+    lower: Float[Array, " horizon"] | None
+    upper: Float[Array, " horizon"] | None
+    tolerance: float
+
+    @property
+    def radius(self) -> float:
+        """Largest eigenvalue of the system, in size."""
+        return float(np.max(np.abs(np.linalg.eigvals(np.asarray(self.system.transition)))))
+
+    @property
+    def decided(self) -> bool:
+        """Whether balanced systems with these numbers agree on what follows, to a thousandth of the largest number."""
+        if self.lower is None or self.upper is None:
+            return False
+        spread = float(jnp.max(self.upper - self.lower))
+        return spread <= 1e-3 * float(jnp.max(jnp.abs(self.response[: self.known])))
+
+
+def continuation(
+    response: Any, horizon: int, *, tolerance: float = 1e-8, reach: float | None = None, between: bool = True
+) -> Continuation:
+    r"""How a response goes on: by the least system that has its first numbers, and between which bounds.
+
+    Args:
+        response: $w_0, \dots, w_{k-1}$, at least two numbers.
+        horizon: $H > k$, entries of the response wanted.
+        tolerance: Singular value of the Hankel matrix, relative to the largest, that counts as none: the accuracy of
+            the numbers.
+        reach: Eigenvalues of other balanced systems lie in $[-R, R]$; 1 by default, or the largest of the least system.
+        between: Whether to find the bounds, two linear programmes for each index.
+
+    Raises:
+        HypothesisError: All numbers vanish, or no system of that order has them: with an odd number of states left over
+            the last number is not used to find it, and may contradict it.
+
+    Example:
+        >>> found = continuation([1.0, 0.75, 0.625, 0.5625, 0.53125], 8)  # (1 + 2^-j) / 2 has two states
+        >>> found.order, found.shown, round(float(found.response[7]), 8)
+        (2, True, 0.50390625)
+    """
+    where = "continuation"
+    check_x64(where)
+    values = checked_numbers(where, "response", response, 2)
+    known = len(values)
+    check_count(where, "horizon", horizon, at_least=known + 1)
+    check_number(where, "tolerance", tolerance, above=0, at_most=1)
+    rows = (known + 1) // 2
+    order = hankel_order(values, tolerance=tolerance, size=rows)
+    if order == 0:
+        raise HypothesisError(f"{where}: a response that does not vanish", 0.0, 0.0, "Zero goes on as zero.")
+    shown = order < rows
+    used = min(order, known // 2)
+    system = ho_kalman(values, used)
+    found = impulse_response(system, horizon)
+    if found.diverged_at is not None:
+        raise ValueError(
+            f"{where}: horizon must be at most {found.diverged_at}, where the response overflows, but is {horizon}."
+        )
+    misfit = float(np.abs(np.asarray(found.values)[:known] - values).max())
+    allowed = 10 * max(tolerance, 1e-8) * float(np.abs(values).max())
+    if not misfit <= allowed:
+        raise HypothesisError(
+            f"{where}: a system of {used} states that has the numbers",
+            misfit,
+            allowed,
+            f"The Hankel matrix has rank {order} with {rows} rows: give more numbers, or a tolerance that is their "
+            "accuracy.",
+        )
+    measure = spectral_measure(system) if np.array_equal(system.input, system.output.T) else None
+    lower = upper = None
+    off = 0.0
+    if measure is not None and between:
+        largest = float(np.abs(np.asarray(measure.atoms)).max())
+        if reach is not None:
+            check_number(where, "reach", reach, at_least=largest * (1 - 1e-9))
+        lower, upper, off = _bounds(values, horizon, max(1.0 if reach is None else reach, largest), measure)
+    return Continuation(known, used, shown, misfit, system, found.values, measure, lower, upper, off)
+
+
+def _bounds(
+    values: np.ndarray, horizon: int, reach: float, measure: SpectralMeasure
+) -> tuple[Float[Array, " horizon"], Float[Array, " horizon"], float]:
+    """Least and largest values at every index, the given numbers where they are given."""
+    low, high, off = list(values), list(values), 0.0
+    for index in range(len(values), horizon):
+        found = extrapolation_interval(values, index, low=-reach, high=reach, atoms=np.asarray(measure.atoms))
+        low.append(float(found.lower))
+        high.append(float(found.upper))
+        off = max(off, found.tolerance)
+    return jnp.asarray(low), jnp.asarray(high), off

@@ -1,0 +1,75 @@
+"""`dln extrapolate`."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from deeplinear.cli._main import app
+
+ATOMS, WEIGHTS = np.array([0.9, -0.5]), np.array([0.6, 0.4])
+RESPONSE = (WEIGHTS[:, None] * ATOMS[:, None] ** np.arange(12)).sum(0)
+
+
+def dln(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    np.savetxt(tmp_path / "row.csv", RESPONSE[None], delimiter=",", fmt="%.17g")
+    np.savetxt(tmp_path / "column.txt", RESPONSE[:5], fmt="%.17g")
+    np.savetxt(tmp_path / "matrix.csv", np.ones((2, 3)), delimiter=",")
+    column = 1.0001 * np.sqrt(WEIGHTS)[:, None]
+    np.savez(tmp_path / "student.npz", A=np.diag(ATOMS), B=column, C=column.T)
+    np.savez(tmp_path / "half.npz", A=np.eye(2), B=column)
+    return tmp_path
+
+
+@pytest.mark.covers("rnn:F23")
+def test_continuation_and_student(files: Path) -> None:
+    out = files / "out"
+    flags = ["--known", 5, "--horizon", 12, "--student", files / "student.npz", "--out", out]
+    told = json.loads(dln("extrapolate", files / "row.csv", *flags, "--json").stdout)
+    assert told["order"] == 2 and told["order_shown"] and told["decided"]
+    np.testing.assert_allclose(told["response"], RESPONSE, atol=1e-12)
+    np.testing.assert_allclose(told["measure"]["atoms"], [-0.5, 0.9], atol=1e-12)
+    student = told["student"]
+    assert student["outcome"] == "extrapolates" and student["theorem"] == "certificate"
+    assert student["error"] == pytest.approx(np.abs(RESPONSE[5:]).max() * (1.0001**2 - 1), rel=1e-9)
+    assert student["error"] <= student["certified_error"] < student["reference"]
+    assert {Path(file).name for file in told["files"]} == {"response.csv", "response.png", "response.svg"}
+    with (out / "response.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.reader(stream))
+    assert rows[0] == ["j", "given", "continued", "least", "largest", "student"] and len(rows) == 13
+    numbers = np.array(rows[1:], dtype=float)
+    np.testing.assert_allclose(numbers[:, 5], 1.0001**2 * RESPONSE, rtol=1e-12)
+    text = dln("extrapolate", files / "row.csv", *flags, "--no-plot").stdout
+    assert "shown by the numbers" in text and "Extrapolates" in text and "hypotheses" in text
+
+
+def test_what_is_open_is_said(files: Path) -> None:
+    text = dln("extrapolate", files / "column.txt", "--known", 4, "--horizon", 8, "--out", files, "--no-plot").stdout
+    assert "or more: the numbers do not say" in text and "open: balanced systems differ by up to" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("matrix.csv",), "RESPONSE must hold one row or one column of numbers, but has shape (2, 3)"),
+        (("missing.csv",), "readable file"),
+        (("row.csv", "--known", "13"), "--known must be from 2 to the 12 numbers of RESPONSE, but is 13"),
+        (("row.csv", "--known", "1"), "--known must be a whole number of at least 2, but is '1'"),
+        (("row.csv", "--horizon", "12"), "horizon must be at least 13, but is 12"),
+        (("row.csv", "--tolerance", "2"), "--tolerance must be"),
+        (("row.csv", "--student", "half.npz"), "must hold A, B, C, but holds ['A', 'B']"),
+    ],
+)
+def test_refusals(files: Path, arguments: tuple[str, ...], words: str) -> None:
+    named = [str(files / a) if a.endswith((".csv", ".npz")) else a for a in arguments]
+    run = dln("extrapolate", *named, "--out", files)
+    assert run.exit_code == 2 or isinstance(run.exception, SystemExit)
+    assert words in run.stderr and run.stderr.count("\n") == 1
