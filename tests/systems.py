@@ -93,18 +93,16 @@ def scipy_flow(problem: Problem, params: Params, times: np.ndarray, energy: Call
 
     def field(_: float, y: np.ndarray) -> np.ndarray:
         layers = split(y)
-        product = np.linalg.multi_dot(layers[::-1]) if len(layers) > 1 else layers[0]
-        outer = energy(product)
+        rights = [layers[0]]  # products of the first layers
+        for layer in layers[1:]:
+            rights.append(layer @ rights[-1])
+        left = energy(rights[-1])  # the gradient on the product, times the layers after a layer
         parts = []
-        for position, layer in enumerate(layers):
-            left = np.eye(outer.shape[0])
-            for after in layers[:position:-1]:
-                left = left @ after
-            right = np.eye(outer.shape[1])
-            for before in layers[:position]:
-                right = before @ right
-            parts.append((-(left.T @ outer @ right.T) - l2 * layer).ravel())
-        return np.concatenate(parts)
+        for position in range(len(layers) - 1, -1, -1):
+            gradient = left @ rights[position - 1].T if position else left
+            parts.append((-gradient - l2 * layers[position]).ravel())
+            left = layers[position].T @ left
+        return np.concatenate(parts[::-1])
 
     y = np.concatenate([np.asarray(layer).ravel() for layer in params])
     result, now = [], 0.0

@@ -14,7 +14,18 @@ import pytest
 
 from architecture.source import ROOT, modules, subpackages, syntax
 
-IN_SCOPE = ("core", "models", "geometry", "landscape", "recurrent", "probes", "dynamics", "exact", "following")
+IN_SCOPE = (
+    "core",
+    "models",
+    "geometry",
+    "landscape",
+    "nonlinear",
+    "recurrent",
+    "probes",
+    "dynamics",
+    "exact",
+    "following",
+)
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/exact.md", "docs/landscape.md", "docs/geometry.md", "docs/recurrent.md")
 
 

@@ -15,6 +15,9 @@ from deeplinear.theory import check, checks
 FIG = "completion/fig2"
 """An experiment by formula: quick once it is compiled."""
 
+SMALL = ("ms=10", "depths=2,3", "points=7")
+"""One panel of it with few curves: drawing takes longer than computing."""
+
 CHECK = "completion/lemmas-d1-d2-d5"
 """A check of algebra, without a flow."""
 
@@ -45,33 +48,30 @@ def test_list_and_show_name_everything() -> None:
 
 
 def test_run_stores_and_takes_from_the_store(tmp_path: Path) -> None:
-    first = told("experiment", "run", FIG, "points=7", "--store", tmp_path)
+    first = told("experiment", "run", FIG, *SMALL, "--store", tmp_path)
     (member,) = first["members"]
     assert member["status"] == "completed" and member["spec"]["points"] == 7
     assert {"data.nc", "figure.pdf", "figure.png", "figure.svg"} <= set(member["files"])
     assert all(claim["holds"] for claim in member["claims"])
-    again = told("experiment", "run", FIG, "points=7", "--store", tmp_path)
+    again = told("experiment", "run", FIG, *SMALL, "--store", tmp_path)
     assert again["members"][0]["status"] == "stored" and again["members"][0]["folder"] == member["folder"]
-    shown = dln("experiment", "run", FIG, "points=7", "--store", tmp_path)
+    shown = dln("experiment", "run", FIG, *SMALL, "--store", tmp_path)
     assert "✓ holds" in shown.stdout and "(stored)" in shown.stdout
-    assert (
-        told("experiment", "run", FIG, "points=7", "--store", tmp_path, "--again")["members"][0]["status"]
-        == "completed"
-    )
+    anew = told("experiment", "run", FIG, *SMALL, "--store", tmp_path, "--again")
+    assert anew["members"][0]["status"] == "completed"
 
 
 def test_sweep_status_and_collect(tmp_path: Path) -> None:
-    values = ("value=1,2", "blocks=3..4")
+    values = ("value=1,2", "blocks=3..4", *SMALL)
     swept = told("experiment", "sweep", FIG, *values, "--store", tmp_path)
     assert swept["asked"] == 4 and [m["status"] for m in swept["members"]] == ["completed"] * 4
     assert [(m["spec"]["value"], m["spec"]["blocks"]) for m in swept["members"]] == [(1, 3), (1, 4), (2, 3), (2, 4)]
-    runs = told("experiment", "status", FIG, "value=1,2,5", "blocks=3", "--preset", "quick", "--store", tmp_path)[
-        "runs"
-    ]
+    asked = ("value=1,2,5", "blocks=3", *SMALL, "--preset", "quick", "--store", tmp_path)
+    runs = told("experiment", "status", FIG, *asked)["runs"]
     assert [run["status"] for run in runs] == ["completed", "completed", "missing"]
     damaged = Path(runs[0]["folder"]) / "data.nc"
     damaged.write_bytes(b"x")
-    status = dln("experiment", "status", FIG, "blocks=3", "--preset", "quick", "--store", tmp_path)
+    status = dln("experiment", "status", FIG, *asked)
     assert status.exit_code == 0 and "damaged" in status.stdout
     mended = dln("experiment", "sweep", FIG, *values, "--store", tmp_path)
     assert mended.exit_code == 0 and "1 run, 3 taken from the store" in mended.stdout and "damaged" in mended.stderr
@@ -92,7 +92,7 @@ def test_a_claim_that_fails_is_exit_1_and_a_run_that_breaks_is_exit_3(
     chosen = experiment(FIG)
     wrong = dataclasses.replace(chosen, claims=lambda dataset, spec: [Claim.at_most("always", 2.0, 1.0)])
     monkeypatch.setitem(_registry._ALL, FIG, wrong)
-    result = told("experiment", "run", FIG, "points=5", "--store", tmp_path, code=1)
+    result = told("experiment", "run", FIG, *SMALL, "--store", tmp_path, code=1)
     assert result["members"][0]["claims"][0]["holds"] is False
 
     def broken(spec: object, context: object) -> None:
@@ -167,12 +167,21 @@ def test_a_check_that_fails_is_exit_1(tmp_path: Path, monkeypatch: pytest.Monkey
     assert outcome["checks"][0]["status"] == "fails"
 
 
+GEODESICS = ("geometry/conserved-quantities", "geometry/distance-lower-bound", "geometry/distance")
+"""Left out where every check is tried: geodesics from a given product take half of the time. Tests of their own examine
+given layers by them."""
+
+
 @pytest.mark.slow
 @pytest.mark.covers("completion:F38")
-def test_examine_a_problem_of_ones_own(tmp_path: Path) -> None:
+def test_examine_a_problem_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The 2 x 2 warm start from the command line: the theorems that apply hold, the others say why they do not."""
     import numpy as np
 
+    from deeplinear.theory import _registry
+
+    for name in GEODESICS:
+        monkeypatch.delitem(_registry._ALL, name)
     np.save(tmp_path / "target.npy", [[1.0, 0.5], [2.0, 1.0]])
     np.save(tmp_path / "mask.npy", [[1.0, 1.0], [0.0, 1.0]])
     np.savez(tmp_path / "layers.npz", W1=np.eye(2), W2=np.eye(2))
@@ -190,7 +199,7 @@ def test_examine_a_problem_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_report_says_where_it_is(tmp_path: Path) -> None:
-    told("experiment", "run", FIG, "points=7", "--store", tmp_path)
+    told("experiment", "run", FIG, *SMALL, "--store", tmp_path)
     written = told("report", "--store", tmp_path)
     page = Path(written["file"])
     assert page == tmp_path / "report.html" and page.stat().st_size == written["bytes"] > 10_000

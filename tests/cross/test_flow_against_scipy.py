@@ -34,7 +34,7 @@ def quartic(matrix, centre):
 
 
 def cases(seed: int) -> dict:
-    """For each loss: widths, loss, and the gradient on the product written in NumPy."""
+    """For each loss: widths, what makes it, penalty, and the gradient on the product written in NumPy."""
     rng = np.random.default_rng(seed)
     a, b, c = (rng.normal(size=(2, 3)) for _ in range(3))
     x, y = rng.normal(size=(3, 9)), rng.normal(size=(2, 9))
@@ -46,29 +46,47 @@ def cases(seed: int) -> dict:
         return np.einsum("k,kij->ij", np.einsum("kij,ij->k", sensors, w) - readings, sensors)
 
     return {
-        "squared, depth 1": ((3, 2), SquaredDistance(a), 0.0, lambda w: w - a),
-        "regression, depth 2": ((3, 4, 2), Regression.from_data(x, y), 0.0, lambda w: (w @ x - y) @ x.T / 9),
-        "completion, depth 3": ((3, 5, 2, 2), Completion(b, mask), 0.0, lambda w: mask * (w - b)),
+        "squared, depth 1": ((3, 2), lambda: SquaredDistance(a), 0.0, lambda w: w - a),
+        "regression, depth 2": ((3, 4, 2), lambda: Regression.from_data(x, y), 0.0, lambda w: (w @ x - y) @ x.T / 9),
+        "completion, depth 3": ((3, 5, 2, 2), lambda: Completion(b, mask), 0.0, lambda w: mask * (w - b)),
         "entries, depth 4": (
             (3, 2, 4, 3, 2),
-            EntryCompletion(rows, columns, b[rows, columns], (2, 3)),
+            lambda: EntryCompletion(rows, columns, b[rows, columns], (2, 3)),
             0.0,
             lambda w: mask * (w - b),
         ),
-        "sensing, depth 5": ((3, 4, 3, 3, 4, 2), Sensing(sensors, readings), 0.0, sense),
-        "energy, depth 6": ((3, 3, 4, 3, 2, 3, 2), Energy(quartic, c), 0.0, lambda w: (w - c) + (w - c) ** 3),
-        "samples with penalty, depth 2": ((3, 4, 2), SampleRegression(x, y), 0.05, lambda w: (w @ x - y) @ x.T / 9),
+        "sensing, depth 5": ((3, 4, 3, 3, 4, 2), lambda: Sensing(sensors, readings), 0.0, sense),
+        "energy, depth 6": ((3, 3, 4, 3, 2, 3, 2), lambda: Energy(quartic, c), 0.0, lambda w: (w - c) + (w - c) ** 3),
+        "samples with penalty, depth 2": (
+            (3, 4, 2),
+            lambda: SampleRegression(x, y),
+            0.05,
+            lambda w: (w @ x - y) @ x.T / 9,
+        ),
     }
 
 
-@pytest.mark.parametrize("name", cases(0))
+CASES = (
+    "squared, depth 1",
+    "regression, depth 2",
+    "completion, depth 3",
+    "entries, depth 4",
+    "sensing, depth 5",
+    "energy, depth 6",
+    "samples with penalty, depth 2",
+)
+"""By name, so that collecting the tests builds none of them."""
+
+
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.covers("completion:F4", "completion:F5", "completion:F6")
 def test_flow_agrees_with_scipy(name: str, seed: int) -> None:
     widths, energy, l2, gradient = cases(seed)[name]
     rng = np.random.default_rng(1000 + seed)
     model = DeepLinear(widths)
-    params: Params = tuple(jnp.asarray(rng.normal(size=s) * 0.7) for s in model.shapes)
-    problem = Problem(model, energy, l2=l2)
+    scale = 0.7 if model.depth < 5 else 0.5  # SciPy takes ten thousands of steps from larger ones
+    params: Params = tuple(jnp.asarray(rng.normal(size=s) * scale) for s in model.shapes)
+    problem = Problem(model, energy(), l2=l2)
     probes = [loss, product] if model.depth == 1 else [loss, product, Drift(params)]
     run = simulate(problem, params, GradientFlow(rtol=1e-10), times=TIMES, probes=probes)
     assert run.result.finished
@@ -89,6 +107,6 @@ def test_loss_never_rises_from_step_to_step(seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = DeepLinear(widths)
     params = tuple(jnp.asarray(rng.normal(size=s)) for s in model.shapes)
-    run = simulate(Problem(model, energy), params, GradientFlow(rtol=1e-10), horizon=200.0)
+    run = simulate(Problem(model, energy()), params, GradientFlow(rtol=1e-10), horizon=200.0)
     assert len(run.times) > 20
     assert np.all(np.diff(run["loss"]) <= RISE * run["loss"][0])

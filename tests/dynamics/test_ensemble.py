@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deeplinear.core import RESULTS, NumericalError
+from deeplinear.core import RESULTS, NumericalError, Trajectory
 from deeplinear.dynamics import GradientDescent, GradientFlow, Minibatch, ensemble, simulate, until
 from deeplinear.models import Completion, DeepLinear, Problem
 from deeplinear.probes import loss, singular_values
@@ -28,20 +28,28 @@ def members(seed: int, count: int = 6) -> tuple[list, list]:
     return problems, params
 
 
+SETTINGS = {
+    "method": GradientFlow(1e-9),
+    "times": np.concatenate([[0.0], np.geomspace(0.1, 1e6, 90)]),
+    "until": until(loss, below=1e-10),
+    "probes": [loss, singular_values],
+}
+
+
+@pytest.fixture(scope="module")
+def singles(seed: int) -> list[Trajectory]:
+    """The members, one by one."""
+    return [simulate(problem, params, **SETTINGS) for problem, params in zip(*members(seed), strict=True)]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.covers("completion:F5")
-def test_members_equal_single_runs(strategy: str, seed: int) -> None:
+def test_members_equal_single_runs(strategy: str, seed: int, singles: list[Trajectory]) -> None:
     problems, params = members(seed)
-    rule = until(loss, below=1e-10)
-    method = GradientFlow(1e-9)
-    times = np.concatenate([[0.0], np.geomspace(0.1, 1e6, 90)])
-    many = ensemble(
-        problems, params, method, times=times, until=rule, probes=[loss, singular_values], strategy=strategy
-    )
+    many = ensemble(problems, params, strategy=strategy, **SETTINGS)
     assert many.members == 6 and many.failed == () and many.unfinished == ()
     assert len(set(many.lengths.tolist())) > 1, "members should end at different times"
-    for index in range(6):
-        one = simulate(problems[index], params[index], method, times=times, until=rule, probes=[loss, singular_values])
+    for index, one in enumerate(singles):
         mine = many.member(index)
         assert mine.result is one.result is RESULTS.stopped
         assert len(mine.times) == len(one.times)
@@ -64,10 +72,12 @@ def test_a_failed_member_is_kept_and_named(strategy: str) -> None:
         ensemble(problems, params, rates, horizon=50, every=10, strategy=strategy, throw=True)
 
 
-def test_grids_over_methods_and_shared_problems() -> None:
+def test_grids_over_methods_and_shared_problems_count_members() -> None:
     problems, params = members(1)
     methods = [GradientFlow(tol) for tol in (1e-8, 1e-9, 1e-10, 1e-11, 1e-12)]
-    many = ensemble(problems[0], params[0], methods, times=[0.0, 5.0])
+    seen = []
+    many = ensemble(problems[0], params[0], methods, times=[0.0, 5.0], progress=seen.append)
+    assert seen[-1].members == 5 and seen[-1].ended == 5
     assert np.ptp(many.final("loss")) < 1e-6
     assert np.all(np.diff(many.stats["gradient_evaluations"]) > 0)
 
@@ -95,10 +105,3 @@ def test_refusals() -> None:
         ensemble(problems[0], params, times=[0.0, 1.0], strategy="vectr")
     with pytest.raises(ValueError, match="empty"):
         ensemble([], params, times=[0.0, 1.0])
-
-
-def test_progress_counts_members() -> None:
-    problems, params = members(0)
-    seen = []
-    ensemble(problems, params, times=[0.0, 1.0], progress=seen.append)
-    assert seen[-1].members == 6 and seen[-1].ended == 6

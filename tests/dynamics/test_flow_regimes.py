@@ -36,9 +36,9 @@ def layer_strengths_at(depth: int, size: float, times: np.ndarray) -> np.ndarray
     return np.stack(columns, axis=1)
 
 
-@pytest.mark.parametrize(("depth", "size"), [(3, 1e-8), (5, 1e-3)])
-def test_an_endless_plateau_is_crossed_and_not_taken_for_a_rest(depth: int, size: float) -> None:
-    """The second mode starts to move after the first is learnt to rounding, up to 1e11 time units later."""
+def test_an_endless_plateau_is_crossed_and_not_taken_for_a_rest() -> None:
+    """The second mode starts to move after the first is learnt to rounding, 1e10 time units later."""
+    depth, size = 4, 1e-5
     problem, params = identity_start(depth, size)
     wait = size ** (2 - depth) / ((depth - 2) * TARGET[1])
     times = wait * np.array([0.0, 0.4, 0.7, 0.9, 1.2, 2.0])

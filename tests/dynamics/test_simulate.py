@@ -42,7 +42,7 @@ def test_every_integrator_meets_its_tolerance(case) -> None:
     assert np.max(np.abs(run["product"] - exact) / exact) < 100 * rtol
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("depth", [2, 4])
 @pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-10])
 def test_plateau_of_a_tiny_start_is_crossed_at_the_right_time(depth: int, size: float) -> None:
     """From weights of size 1e-10 the escape takes up to 1e19 time units and a few hundred steps."""

@@ -57,6 +57,7 @@ def full_flow(layers: list[np.ndarray], times: np.ndarray, n: int, s: int, value
 # (depth, alpha, m, blocks, size, value): starts below and above the limit, blocks of size 1 and more, all depths 2 to 4
 CASES = [(2, 0.3, 3.0, 2, 2, 1.0), (3, 0.2, 5.0, 4, 2, 1.0), (4, 0.5, 10.0, 3, 1, 2.0), (3, 1.5, 2.0, 2, 2, 0.5)]
 TIMES = np.linspace(0, 3, 25)
+"""Programs are made for every number of times: here these, one time, or four."""
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -117,8 +118,8 @@ def test_bounds_on_error_and_loss(pair: tuple[BlockFlow, np.ndarray]) -> None:
     else:
         expected = depth * (s * value) ** (power / depth)
     np.testing.assert_allclose(flow.rate_bound, expected, rtol=ROUNDING)
-    late = np.array([10.0, 30.0, np.inf])  # the error vanishes; for s > 1 the loss follows algebraically
-    assert np.all(np.abs(flow.gamma(late)) < [1e-6, 1e-15, 1e-300]) and flow.loss(np.inf) == 0
+    late = np.array([10.0, 30.0, 90.0, np.inf])  # the error vanishes; for s > 1 the loss follows algebraically
+    assert np.all(np.abs(flow.gamma(late)) < [1e-6, 1e-15, 1e-15, 1e-300]) and flow.loss(np.inf) == 0
 
 
 @pytest.mark.covers("completion:C11")
@@ -157,7 +158,9 @@ def test_depth_two_is_logistic(alpha: float) -> None:
     factor = np.sqrt(c / (y0 + (c - y0) * np.exp(-2 * c * TIMES)))
     np.testing.assert_allclose(flow.eigenvalues(TIMES)[0], first * factor, rtol=ROUNDING)
     np.testing.assert_allclose(flow.eigenvalues(TIMES)[1], second * factor, rtol=ROUNDING)
-    np.testing.assert_allclose(flow.time_to(sigma_1=flow.eigenvalues(TIMES)[0] ** 2)[1:], TIMES[1:], rtol=1e-9)
+    some = [1, 8, 16, 24]
+    levels = np.asarray(flow.eigenvalues(TIMES)[0])[some] ** 2
+    np.testing.assert_allclose(flow.time_to(sigma_1=levels), TIMES[some], rtol=1e-9)
     if alpha < 1:
         np.testing.assert_allclose(flow.plateau_time, np.log(c * n / first**2) / (2 * c), rtol=ROUNDING)
 
@@ -194,7 +197,7 @@ def test_time_map(depth: float, first: float, second: float) -> None:
         np.testing.assert_allclose(
             time, float(exact), rtol=CLOSED if level < 0.995 * end or level > 1.1 * end else 1e-6
         )
-    np.testing.assert_allclose(flow.eigenvalues(times[:3])[0], levels[:3] ** (1 / depth), rtol=AGREEMENT)
+    np.testing.assert_allclose(flow.eigenvalues(times)[0][:3], levels[:3] ** (1 / depth), rtol=AGREEMENT)
 
 
 @pytest.mark.covers("completion:F15", "completion:F17")
@@ -227,26 +230,27 @@ def test_late_times_keep_all_digits_of_the_error() -> None:
     flow = block_flow(3, 0.2, 5.0, blocks=4)
     power = 4 / 3
     rate = 3 / 4 * (flow.limit.sigma_1**power + 3 * flow.limit.sigma_2**power)
-    gamma = np.asarray(flow.gamma(np.array([10.0, 20.0, 50.0])))
-    np.testing.assert_allclose(np.log(gamma[1:] / gamma[:-1]), -float(rate) * np.array([10.0, 30.0]), rtol=1e-11)
+    gamma = np.asarray(flow.gamma(np.array([10.0, 20.0, 40.0, 50.0])))
+    np.testing.assert_allclose(np.log(gamma[1:] / gamma[:-1]), -float(rate) * np.array([10.0, 20.0, 10.0]), rtol=1e-11)
     assert -1e-90 < gamma[-1] < 0
 
 
 @pytest.mark.covers("completion:F15")
 def test_ends_of_m_and_other_starts() -> None:
     one = block_flow(3, 0.1, 1.0, blocks=3)
-    states = full_flow(layers_of(3, 0.1, 1.0, 3), np.array([1.0, 4.0]), 3, 1, 1.0)
-    np.testing.assert_allclose(one.params(np.array([1.0, 4.0])).dense(), states[:, 0], atol=AGREEMENT)
+    times = np.array([0.0, 1.0, 2.0, 4.0])
+    states = full_flow(layers_of(3, 0.1, 1.0, 3), times, 3, 1, 1.0)
+    np.testing.assert_allclose(one.params(times).dense(), states[:, 0], atol=AGREEMENT)
     never = block_flow(3, 0.3, np.inf, blocks=3)
     first, second, _ = never.eigenvalues(TIMES)
     np.testing.assert_allclose(first, second, rtol=ROUNDING)
     start = BlockMatrix(0.5, 0.2, -0.1, blocks=3, size=2)  # the second eigenvalue the larger one
     flow = block_flow_from(4, *start.eigenvalues, blocks=3, size=2, value=0.6)
-    times = np.array([0.5, 3.0, 20.0])
+    times = np.array([0.0, 0.5, 3.0, 20.0])
     states = full_flow([np.asarray(start.dense())] * 4, times, 3, 2, 0.6)
     np.testing.assert_allclose(flow.params(times).dense(), states[:, 0], atol=AGREEMENT)
     level = (
-        states[0, 0].sum(axis=0)[0] ** 4
+        states[1, 0].sum(axis=0)[0] ** 4
     )  # early: later the smaller eigenvalue hardly moves, and says little of time
     np.testing.assert_allclose(flow.time_to(sigma_1=level), 0.5, rtol=1e-8)
 
@@ -318,7 +322,7 @@ def test_transformations() -> None:
     for i in range(3):
         ahead, behind = (first(*(point + sign * h * (np.arange(3) == i))) for sign in (1, -1))
         np.testing.assert_allclose(gradient[i], (ahead - behind) / (2 * h), rtol=1e-7)
-    rows = jax.vmap(lambda alpha: block_flow(3, alpha, 5.0, blocks=4).gamma(jnp.asarray(TIMES)))(jnp.array([0.1, 0.3]))
+    rows = jax.jit(jax.vmap(lambda alpha: block_flow(3, alpha, 5.0, blocks=4).gamma(TIMES)))(np.array([0.1, 0.3]))
     np.testing.assert_allclose(rows[1], block_flow(3, 0.3, 5.0, blocks=4).gamma(TIMES), rtol=ROUNDING)
 
 
@@ -386,12 +390,11 @@ def test_early_times_of_large_starts(depth: float, alpha: float) -> None:
     """Far above the limit the target does not count: every eigenvalue falls as the third one does, known by hand."""
     flow = block_flow(depth, alpha, np.inf, blocks=3)
     power = 2 * depth - 2
-    times = np.array([1e-307, 1e-300, 1e-200, 1e-120, 1e-50, 1e-24])
-    expected = np.exp(-np.logaddexp(-power * np.log(alpha), np.log(power * times)) / power)
-    first, second, third = flow.eigenvalues(times)
-    for values in (first, second, third):
-        # At the last time sigma = lambda^L is 1e11 or more: the target, which the law leaves out, is 1e-11 of it.
-        np.testing.assert_allclose(values, expected, rtol=1e-10)
+    for times in np.array([[1e-307, 1e-300, 1e-250, 1e-200], [1e-120, 1e-80, 1e-50, 1e-24]]):
+        expected = np.exp(-np.logaddexp(-power * np.log(alpha), np.log(power * times)) / power)
+        for values in flow.eigenvalues(times):
+            # At the last time sigma = lambda^L is 1e11 or more: the target, which the law leaves out, is 1e-11 of it.
+            np.testing.assert_allclose(values, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(("depth", "alpha"), [(5, 1e-102), (5, 1e-103), (12, 1e-31), (1000, 1e-100), (20, 1e-17)])
@@ -410,7 +413,7 @@ def test_plateaus_up_to_the_largest_time(depth: int, alpha: float) -> None:
 def test_time_derivatives_at_the_start() -> None:
     """The start is put in by hand; its derivative must still be that of the flow."""
     flow = block_flow(5, 0.1, 3.0, blocks=3, size=2)
-    slopes = jax.jacfwd(lambda t: jnp.stack(flow.eigenvalues(t)))(0.0)
+    slopes = jax.jit(jax.jacfwd(lambda t: jnp.stack(flow.eigenvalues(t))))(0.0)
     first, second = 0.1 * (1 + 5 / 3), 0.1 * 2 / 3
     error = (first**5 + 2 * second**5) / 3 - 2
     np.testing.assert_allclose(slopes, [-error * first**4, -error * second**4, -(second**9)], rtol=1e-10)

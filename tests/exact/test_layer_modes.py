@@ -196,7 +196,7 @@ def test_derivatives():
 
     starts = np.array([[0.4, 0.5, 0.8], [1.4, 1.5, 0.9], [0.3, -0.5, 0.7], [0.5, 0.5, 0.5], [0.0, 0.5, 0.8], [0.5] * 3])
     targets = np.array([1.0, 0.5, 1.0, 1.0, 1.0, 0.0])
-    jacobian = jax.vmap(jax.jacfwd(lambda a, s: layer_mode(times, a, s), argnums=(0, 1)))
+    jacobian = jax.jit(jax.vmap(jax.jacfwd(lambda a, s: layer_mode(times, a, s), argnums=(0, 1))))
     by_start, by_target = jacobian(jnp.asarray(starts), jnp.asarray(targets))
     step = 1e-5
     for k, (start, target) in enumerate(zip(starts, targets, strict=True)):

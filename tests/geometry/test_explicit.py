@@ -18,7 +18,8 @@ FIRST = np.diag([4.0, 1.0])
 SECOND = np.array([[2.5, 1.5], [1.5, 2.5]])
 """Positive definite matrices that do not commute."""
 
-SIZE = 3
+SIZE = 4
+"""That of the other tests of geodesics with more than two rows: one program."""
 
 
 def orthogonal(rng: np.random.Generator, *, special: bool = False) -> np.ndarray:
@@ -28,9 +29,9 @@ def orthogonal(rng: np.random.Generator, *, special: bool = False) -> np.ndarray
 
 def normal(rng: np.random.Generator, largest: float) -> np.ndarray:
     """A normal matrix that is no symmetric one, eigenvalues turned by at most an angle."""
-    frame, angle, size = orthogonal(rng), rng.uniform(0.3, largest), rng.uniform(0.5, 2, 2)
+    frame, angle, size = orthogonal(rng), rng.uniform(0.3, largest), rng.uniform(0.5, 2, SIZE - 1)
     turn = size[0] * np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-    return frame @ scipy.linalg.block_diag(turn, size[1:]) @ frame.T
+    return frame @ scipy.linalg.block_diag(turn, np.diag(size[1:])) @ frame.T
 
 
 def positive(rng: np.random.Generator, frame: np.ndarray) -> np.ndarray:

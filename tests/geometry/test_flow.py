@@ -272,7 +272,7 @@ def test_refusals() -> None:
 
 @pytest.mark.parametrize("depth", [2, math.inf])
 def test_the_zero_matrix_is_singular_at_once(depth: float) -> None:
-    run = matrix_flow(SquaredDistance(jnp.eye(2)), np.zeros((2, 2)), depth, [1.0])
+    run = matrix_flow(DIAGONAL, np.zeros((3, 3)), depth, [0.0, 0.4, 1.5], **TIGHT)
     assert run.status == ("singular",) and int(run.steps) == 0
 
 
@@ -285,7 +285,7 @@ def test_singular_values_that_pass_close_by_on_the_way(depth: float, noise: floa
     left, right = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
     start = (left * [1.5, 1.0, 0.3]) @ right.T + noise * rng.standard_normal((3, 3))
     target = np.round((left * [0.5, 2.0, 1.2]) @ right.T, 9)
-    energy = SquaredDistance(target)
+    energy = Completion(target, np.ones((3, 3)))
     runs = [
         matrix_flow(energy, start, depth, [0.0, 0.4, 1.5], coordinates=kind, rtol=1e-11, atol=1e-13)
         for kind in ("auto", "matrix")

@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,8 +35,8 @@ from deeplinear.landscape._classify import reduced_by
 from deeplinear.landscape._nearest import _hessian
 from deeplinear.models import Completion, DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
 
-POINTS = 152
-"""Random critical points for each seed; two seeds make more than three hundred."""
+POINTS = 80
+"""Random critical points for each seed; four seeds make more than three hundred."""
 
 NONE = 2e-14
 """Eigenvalues of a dense Hessian of up to 216 rows, relative to the largest: rounding."""
@@ -149,8 +150,8 @@ def test_kinds_are_the_signs_of_the_smallest_eigenvalue(seed: int) -> None:
         if found.kind is not KIND.global_minimum and len(layers) > 1:
             fills = canonical_form(layers, sigma).fills
             blockless += all(fill.size and np.linalg.norm(fill) > 1e-6 for fill in fills)
-    assert seen[KIND.regular] == 0 and min(seen[kind] for kind in KIND if kind is not KIND.regular) >= 10
-    assert blockless >= 3 and bottlenecks >= 10 and weak <= 2
+    assert seen[KIND.regular] == 0 and min(seen[kind] for kind in KIND if kind is not KIND.regular) >= 5
+    assert blockless >= 1 and bottlenecks >= 5 and weak <= 2
 
 
 @pytest.mark.covers("network:N6")
@@ -435,7 +436,7 @@ def test_the_way_is_taken_in_the_coordinates_of_the_data(seed: int) -> None:
     layers = reduction.lift(critical_point(np.asarray(reduction.sigma), (2, 3, 3), (1,)))
     start = tuple(layer + 1e-3 * rng.standard_normal(layer.shape) for layer in layers)
     host = _hessian(reduced_by(reduction, tuple(np.asarray(layer) for layer in start)))
-    np.testing.assert_allclose(host, problem.hessian(start), atol=1e-12 * np.max(np.abs(host)))
+    np.testing.assert_allclose(host, eqx.filter_jit(problem.hessian)(start), atol=1e-12 * np.max(np.abs(host)))
     near = nearest_critical_point(problem, start)
     assert near.found and near.signature == (1,) and near.distance < 0.05
     assert float(jnp.sqrt(sum(jnp.sum(g**2) for g in problem.gradient(near.params)))) < 1e-9

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,8 +89,8 @@ def test_gradients_by_complex_steps(form: str, size: int) -> None:
 def test_hessian_products(form: str) -> None:
     model, params = drawn(2, form)
     problem = Problem(model, SquaredDistance(np.ones(model.product_shape)))
-    wanted = jax.hessian(lambda v: problem.value(unflatten(v, model.shapes)))(flatten(params))
-    np.testing.assert_allclose(problem.hessian(params), wanted, atol=ROUNDING)
+    wanted = jax.jit(jax.hessian(lambda v: problem.value(unflatten(v, model.shapes))))(flatten(params))
+    np.testing.assert_allclose(eqx.filter_jit(problem.hessian)(params), wanted, atol=ROUNDING)
 
 
 @pytest.mark.covers("rnn:F3", "rnn:S2")

@@ -124,3 +124,12 @@ def test_refusals() -> None:
         upper_principal_moment([0.1, 0.1], [1.0, 1.0], low=-1, high=1)
     zero = extrapolation_interval([0.0, 0.0], 7, low=-1, high=1)
     assert float(zero.width) == 0 and float(zero.upper) == 0
+
+
+def test_a_programme_the_solver_gives_up_is_tried_on_a_finer_grid() -> None:
+    """Five clustered atoms at tolerance 1e-3: HiGHS has no answer on 801 points, and one on more."""
+    atoms = np.linspace(0.6, 1.05, 5)
+    moments = np.sum(atoms[:, None] ** np.arange(11), axis=0)
+    found = extrapolation_interval(moments / 5, 20, low=0.0, high=1.05, atoms=atoms, tolerance=1e-3)
+    true = float(np.mean(atoms**20))
+    assert found.tolerance == 1e-3 and float(found.lower) <= true <= float(found.upper)

@@ -17,6 +17,9 @@ from deeplinear.probes import loss, weights
 ENDPOINT = 1e-9
 """Difference of two integrators of relative tolerance 1e-10 or less and 1e-12; 1e-8 is accepted."""
 
+DRIFT = 1e-9
+"""Of what the flow conserves, at a tolerance of 1e-11."""
+
 KEPT = 1e-13
 """Balance is kept by symmetry: only rounding breaks it."""
 
@@ -124,7 +127,7 @@ def population(form: str, states: int) -> Problem:
     return Problem(LinearRNN(states, LENGTH, form=form), SquaredDistance(TEACHER[None, :LENGTH]))
 
 
-@pytest.mark.covers("rnn:F6", "rnn:S6")
+@pytest.mark.covers("rnn:F6", "rnn:S6", "rnn:S8", "rnn:X2")
 @pytest.mark.parametrize("form", ["general", "symmetric", "upper"])
 def test_flow_of_matrices(form: str) -> None:
     """An explicit pair over a moderate time; a free transition matrix stays symmetric."""
@@ -134,6 +137,18 @@ def test_flow_of_matrices(form: str) -> None:
     a, b, c = system(form, recorded(run, layers, 2))
     np.testing.assert_allclose(b, c.T, rtol=0, atol=KEPT)
     np.testing.assert_allclose(a, a.T, rtol=0, atol=KEPT)
+    # From another start the same program keeps ‖B‖² − ‖C‖², and in the general form all of the conserved matrix.
+    rng = np.random.default_rng(8)
+    layers = [rng.normal(0, 0.3, layer.shape) for layer in layers]
+    if form == "symmetric":
+        layers[1] = (layers[1] + layers[1].T) / 2
+    run = flow(population(form, 5), layers, [0.0, SHORT, 20.0], GradientFlow(1e-11, integrator=dopri8()))
+    kept = []
+    for position in (0, 2):
+        a, b, c = system(form, recorded(run, layers, position))
+        whole = a @ a.T - a.T @ a + b @ b.T - c.T @ c
+        kept.append(whole if form == "general" else np.trace(whole))
+    np.testing.assert_allclose(kept[1], kept[0], rtol=0, atol=DRIFT)
 
 
 @pytest.mark.covers("rnn:X5", "rnn:F6")

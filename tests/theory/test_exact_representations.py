@@ -11,7 +11,7 @@ from deeplinear.theory import STATUS, examine, verify
 from deeplinear.theory.exact import _convergence, _representations
 
 CHECKS = {c.id: c for module in (_representations, _convergence) for c in module.CHECKS}
-INSTANCES = 4
+INSTANCES = 3
 STATEMENTS = (
     pytest.param("exact/theorem-5.2", marks=pytest.mark.covers("exact:S15"), id="exact/theorem-5.2"),
     pytest.param("exact/theorem-c3", marks=pytest.mark.covers("exact:S16"), id="exact/theorem-c3"),

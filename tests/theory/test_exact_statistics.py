@@ -6,7 +6,7 @@ from deeplinear.theory import STATUS, verify
 from deeplinear.theory.exact import _balance_statistics, _noise, _random_layers
 
 CHECKS = {c.id: c for module in (_noise, _balance_statistics, _random_layers) for c in module.CHECKS}
-INSTANCES = 4
+INSTANCES = 3
 STATEMENTS = (
     pytest.param(
         "exact/erratum-input-noise", marks=pytest.mark.covers("exact:S21", "exact:E20"), id="exact/erratum-input-noise"

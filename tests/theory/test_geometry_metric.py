@@ -13,7 +13,7 @@ from deeplinear.theory.geometry import _metric, _metric_errata
 from deeplinear.theory.geometry._metric import plain_eigenvalue
 
 CHECKS = {check.id: check for module in (_metric, _metric_errata) for check in module.CHECKS}
-INSTANCES = 4
+INSTANCES = 3
 
 STATEMENTS = (
     pytest.param("geometry/theorem-2.2.1", marks=pytest.mark.covers("geometry:S9", "geometry:F10")),

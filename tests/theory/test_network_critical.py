@@ -10,7 +10,7 @@ from deeplinear.theory.network import _classification, _critical
 from deeplinear.theory.network._networks import Network
 
 CHECKS = {check.id: check for module in (_critical, _classification) for check in module.CHECKS}
-INSTANCES = 4
+INSTANCES = 3
 STATEMENTS = (
     pytest.param("network/proposition-3", marks=pytest.mark.covers("network:C4")),
     pytest.param("network/proposition-14", marks=pytest.mark.covers("network:C18")),

@@ -8,7 +8,7 @@ from deeplinear.theory import STATUS, examine, verify
 from deeplinear.theory.network import _hessian, _rates
 
 CHECKS = {check.id: check for module in (_hessian, _rates) for check in module.CHECKS}
-INSTANCES = 4
+INSTANCES = 3
 STATEMENTS = (
     pytest.param("network/equation-22", marks=pytest.mark.covers("network:C9", "network:F8")),
     pytest.param("network/lemma-19", marks=pytest.mark.covers("network:C9")),

@@ -9,7 +9,7 @@ from deeplinear.theory import STATUS, examine, verify
 from deeplinear.theory.network import _aligned, _diagonal, _small
 
 CHECKS = {check.id: check for module in (_aligned, _diagonal, _small) for check in module.CHECKS}
-INSTANCES = 4
+INSTANCES = 3
 
 STATEMENTS = (
     pytest.param("network/proposition-29", marks=pytest.mark.covers("network:C29")),

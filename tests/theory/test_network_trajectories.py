@@ -11,7 +11,7 @@ from deeplinear.theory.network._trajectories import CHECKS, LEARNT_STAYS, NORM_O
 @pytest.mark.covers("network:C44", "network:C48", "network:E10")
 def test_checks_hold_and_their_violations_are_noticed() -> None:
     for check in CHECKS:
-        outcome = verify(check, instances=4)
+        outcome = verify(check, instances=3)
         wanted = STATUS.holds if check.printed is None else STATUS.erratum
         assert outcome.status is wanted, outcome.message
         assert all(trial.caught for trial in outcome.trials)

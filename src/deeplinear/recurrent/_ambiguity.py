@@ -97,6 +97,7 @@ def extrapolation_interval(
     Raises:
         HypothesisError: No measure on the grid has these moments within the tolerance, as far as double precision can
             tell; with the least tolerance that there is one for.
+        ValueError: The solver gave up although there is one.
 
     Example:
         >>> found = extrapolation_interval([1.0, 0.5], 2, low=0.0, high=1.0, atoms=[0.5])
@@ -128,11 +129,18 @@ def extrapolation_interval(
     ladder = [allowed, *(t for t in FALL_BACK if fall_back and t > allowed)]
     for slack in ladder:
         ends = programme.ends(slack)
+        if ends is None and slack > 0:  # the solver gives up now and then: a finer grid is another programme
+            ends = _Programme.of(moments / unit, index, a, b, nodes, points + points // 2).ends(slack)
         if ends is not None:
             scale = unit * programme.size
             used = float(tolerance) if slack == allowed else slack * unit
             return ExtrapolationInterval(jnp.asarray(ends[0] * scale), jnp.asarray(ends[1] * scale), used)
     misfit = programme.misfit()
+    if misfit <= ladder[-1]:
+        raise ValueError(
+            f"{where}: the linear programme was not solved, although there is a measure with these moments within "
+            f"{misfit * unit:.1e}. Take another number of points, or a narrower interval."
+        )
     advice = (
         "The moments may be those of no positive measure on the interval, the grid may lack the atoms of the measure, "
         "or the atoms may be too close for double precision: give the atoms, a narrower interval or a larger tolerance."

@@ -161,7 +161,7 @@ def sharpness_student(
         (0.68, 0.68)
     """
     where = "sharpness_student"
-    found = jacobi(teacher)
+    found = jacobi(checked_measure(where, teacher))
     order = len(found.diagonal)
     check_number(where, "coupling", coupling)
     check_number(where, "corner", corner)

@@ -158,7 +158,7 @@ THEOREM_5 = Check(
         "least as √L, and the limit of zero loss extrapolates."
     ),
     hypotheses=(LONG, TEACHER, BALANCED),
-    tolerances={GAP: KEPT, ALLOWED: 1.0, LIMIT: 1e-7},
+    tolerances={GAP: KEPT, ALLOWED: 1.0, LIMIT: 1e-8},
     measure=lambda instances: _measure(instances, limit=True),
     draw=_draw,
     violations=(

@@ -214,7 +214,7 @@ UNIQUE = Check(
     source="Proof of Lemma 7",
     statement=(
         "Moments 0, …, 2n − 1 determine a positive measure among those of n atoms, and moments 0, …, 2n among all: "
-        "they give ∫∏(x − x_i)² = 0, so no mass lies elsewhere. (In rational arithmetic.)"
+        "they give ∫∏(x − x_i)² = 0, so no mass lies elsewhere. Computed in rational arithmetic."
     ),
     hypotheses=(
         Hypothesis(

@@ -209,7 +209,7 @@ LEMMA_C_1 = Check(
     source="Lemma C.1, equation 3.4",
     statement=(
         "Under white inputs, of any mean, the expected squared error of the last output is Σ_{j<k}‖CA^jB − w_j‖². "
-        "(Over all sequences of signs the mean is exact.)"
+        "Over all sequences of signs the mean is exact."
     ),
     hypotheses=(Hypothesis("white inputs", _whiteness, ROUNDING),),
     tolerances={POPULATION: 1e-11, OURS: 1e-11},

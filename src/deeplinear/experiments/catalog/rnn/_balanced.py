@@ -186,11 +186,18 @@ def plot_transition(dataset: "xarray.Dataset", spec: Transition) -> "Figure":
     return figure
 
 
+SOME_SEEDS = (
+    "Holds for the seeds 0 to 9. Other tens of draws have medians of up to 1: two or three of ten students keep a tiny "
+    "weight on an eigenvalue beyond the teacher's."
+)
+
+
 def claims_transition(dataset: "xarray.Dataset", spec: Transition) -> list[Claim]:
     """The error is high below twice the teacher's size and low above, and the baseline needs no more than that."""
     claims = []
     border = 2 * spec.teacher
     whole = spec.steps >= 15_000 and spec.lr == 1e-3 and spec.teacher == 5
+    seeds = f"seeds {spec.seed} to {spec.seed + spec.draws - 1}"
     for row, name in enumerate(spec.names):
         one = dataset.isel(setting=row)
         found = summaries(one["ratio"])
@@ -198,10 +205,12 @@ def claims_transition(dataset: "xarray.Dataset", spec: Transition) -> list[Claim
         if spec.scales[row] == LARGE:
             for k in (5, 7):
                 if k in spec.lengths and whole:
-                    claims.append(Claim.at_least(f"{name}: median E/E₀ at k = {k}", found["median"].sel(length=k), 1.0))
+                    text = f"{name}, {seeds}: median E/E₀ at k = {k}"
+                    claims.append(Claim.at_least(text, found["median"].sel(length=k), 1.0))
             for k in (10, 12, 20):
                 if k in spec.lengths and whole:
-                    claims.append(Claim.at_most(f"{name}: median E/E₀ at k = {k}", found["median"].sel(length=k), 0.5))
+                    text = f"{name}, {seeds}: median E/E₀ at k = {k}"
+                    claims.append(Claim.at_most(text, found["median"].sel(length=k), 0.5, SOME_SEEDS))
         elif spec.states[row] == 40 and whole:
             short = [k for k in spec.lengths if k <= 6]
             if short:
@@ -231,9 +240,10 @@ def claims_transition(dataset: "xarray.Dataset", spec: Transition) -> list[Claim
         if low:
             claims.append(
                 Claim.at_most(
-                    f"{name}: largest median E/E₀ at {low[0]} ≤ k ≤ {low[-1]}",
+                    f"{name}, {seeds}: largest median E/E₀ at {low[0]} ≤ k ≤ {low[-1]}",
                     found["median"].sel(length=low).max(),
                     0.5,
+                    SOME_SEEDS,
                 )
             )
         claims.append(
@@ -337,7 +347,8 @@ EXPERIMENTS = (
     Experiment(
         id="rnn/fig1a",
         source="Figure 1, left",
-        shows="Balanced students extrapolate once the training length exceeds twice the teacher's size.",
+        shows="Balanced students extrapolate once the training length exceeds twice the teacher's size: a step in the "
+        "median error, which ten draws show and not every ten.",
         presets={
             "quick": Transition(
                 states=(40,),
