@@ -26,6 +26,9 @@ def files(tmp_path: Path) -> Path:
     column = 1.0001 * np.sqrt(WEIGHTS)[:, None]
     np.savez(tmp_path / "student.npz", A=np.diag(ATOMS), B=column, C=column.T)
     np.savez(tmp_path / "half.npz", A=np.eye(2), B=column)
+    np.savez(tmp_path / "wide.npz", A=np.eye(2), B=np.ones((2, 2)), C=column.T)
+    np.savetxt(tmp_path / "one.csv", [1.0])
+    np.savetxt(tmp_path / "nan.csv", [1.0, np.nan, 0.5])
     return tmp_path
 
 
@@ -41,8 +44,12 @@ def test_continuation_and_student(files: Path) -> None:
     assert student["outcome"] == "extrapolates" and student["theorem"] == "certificate"
     assert student["error"] == pytest.approx(np.abs(RESPONSE[5:]).max() * (1.0001**2 - 1), rel=1e-9)
     assert student["error"] <= student["certified_error"] < student["reference"]
-    assert {Path(file).name for file in told["files"]} == {"response.csv", "response.png", "response.svg"}
-    with (out / "response.csv").open(encoding="utf-8") as stream:
+    assert {Path(file).name for file in told["files"]} == {
+        "row-continued.csv",
+        "row-continued.png",
+        "row-continued.svg",
+    }
+    with (out / "row-continued.csv").open(encoding="utf-8") as stream:
         rows = list(csv.reader(stream))
     assert rows[0] == ["j", "given", "continued", "least", "largest", "student"] and len(rows) == 13
     numbers = np.array(rows[1:], dtype=float)
@@ -63,7 +70,15 @@ def test_what_is_open_is_said(files: Path) -> None:
         (("missing.csv",), "readable file"),
         (("row.csv", "--known", "13"), "--known must be from 2 to the 12 numbers of RESPONSE, but is 13"),
         (("row.csv", "--known", "1"), "--known must be a whole number of at least 2, but is '1'"),
-        (("row.csv", "--horizon", "12"), "horizon must be at least 13, but is 12"),
+        (
+            ("row.csv", "--horizon", "12"),
+            "--horizon must be more than the 12 known numbers, but is 12; or give --known",
+        ),
+        (("one.csv",), "RESPONSE must hold at least 2 numbers, but"),
+        (("nan.csv",), "RESPONSE must be finite, but"),
+        (("row.csv", "--student", "row.csv"), "--student must be an .npz with the matrices A, B, C"),
+        (("row.csv", "--student", "wide.npz"), "--student: B of"),
+        (("row.csv", "--known", "3"), "3 numbers are too few to find 2 states: give one more, or one less"),
         (("row.csv", "--tolerance", "2"), "--tolerance must be"),
         (("row.csv", "--student", "half.npz"), "must hold A, B, C, but holds ['A', 'B']"),
     ],
@@ -73,3 +88,16 @@ def test_refusals(files: Path, arguments: tuple[str, ...], words: str) -> None:
     run = dln("extrapolate", *named, "--out", files)
     assert run.exit_code == 2 or isinstance(run.exception, SystemExit)
     assert words in run.stderr and run.stderr.count("\n") == 1
+
+
+def test_measured_numbers_need_their_accuracy(tmp_path: Path) -> None:
+    """Twenty numbers with noise of one per cent: two states with --tolerance, and a continuation near the truth."""
+    truth = (1 + 0.5 ** np.arange(60)) / 2
+    noise = 0.01 * np.random.default_rng(0).normal(size=20)
+    np.savetxt(tmp_path / "noisy.csv", truth[:20] + noise)
+    flags = ["--horizon", 60, "--out", tmp_path, "--no-plot"]
+    text = dln("extrapolate", tmp_path / "noisy.csv", *flags).stdout
+    assert "give their accuracy by --tolerance" in " ".join(text.split())
+    told = json.loads(dln("extrapolate", tmp_path / "noisy.csv", *flags, "--tolerance", 0.03, "--json").stdout)
+    assert told["order"] == 2 and told["order_shown"]
+    assert np.abs(np.array(told["response"]) - truth).max() < 0.1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import HypothesisError
-from deeplinear.recurrent import continuation
+from deeplinear.recurrent import continuation, ho_kalman
 
 ATOMS, WEIGHTS = np.array([0.9, -0.5, 0.3]), np.array([0.5, 0.3, 0.2])
 
@@ -58,9 +58,33 @@ def test_bounds_may_be_left_out_and_reach_is_checked() -> None:
         ([0.0, 0.0, 0.0], 9, {}, HypothesisError, "does not vanish"),
         ([1.0, 0.5, 0.25], 9, {"tolerance": 0.0}, ValueError, "tolerance must be greater than 0"),
         ([1.0, 10.0, 100.0], 400, {}, ValueError, "where the response overflows"),
-        ([1.0, 0.5, 3.0], 9, {}, HypothesisError, "a system of 1 states that has the numbers"),
+        ([1.0, 0.5, 3.0], 9, {}, HypothesisError, "a system of 1 state that has the numbers"),
     ],
 )
 def test_refusals(numbers: list, horizon: int, options: dict, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         continuation(numbers, horizon, **options)
+
+
+def test_a_growing_system_does_not_decide_itself() -> None:
+    """Four numbers of three states, one beyond 1: the least system has two, and the truth lies in wide bounds."""
+    atoms, weights = np.array([0.2, 0.9, 1.2]), np.array([0.5, 0.4, 0.1])
+    whole = (weights[:, None] * atoms[:, None] ** np.arange(12)).sum(0)
+    found = continuation(whole[:4], 12)
+    assert found.order == 2 and not found.shown and not found.decided
+    assert found.reach == pytest.approx(1.2 * found.radius)
+    wide = continuation(whole[:4], 12, reach=1.3)
+    assert np.all(np.asarray(wide.lower) <= whole + 1e-9) and np.all(whole <= np.asarray(wide.upper) + 1e-9)
+
+
+@pytest.mark.covers("rnn:F18")
+def test_many_numbers_and_measured_ones(seed: int) -> None:
+    """Of many exact numbers 2n + 1 are enough for the bounds; of measured ones all are used."""
+    truth = (1 + 0.5 ** np.arange(80)) / 2
+    long = continuation(truth[:60], 66)
+    assert long.order == 2 and long.shown and long.decided and long.missing == ""
+    noisy = truth[:40] + 1e-3 * np.random.default_rng(seed).normal(size=40)
+    found = continuation(noisy, 80, tolerance=1e-2, between=False)
+    assert found.order == 2 and np.abs(np.asarray(found.response) - truth).max() < 0.05
+    first = np.abs(np.asarray(ho_kalman(noisy, 2).transition))
+    assert first.shape == (2, 2) and "shown" in repr(found)

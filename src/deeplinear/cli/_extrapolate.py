@@ -9,33 +9,41 @@ from deeplinear.cli._files import read_array, read_named
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 
-NAME = "response"
-"""Stem of the files that are written."""
+LEAST = 50
+"""Entries of a continuation, if no horizon is given."""
 
 
 def extrapolate_command(
     file: str,
     known: str | None,
-    horizon: str,
+    horizon: str | None,
     tolerance: str,
+    reach: str | None,
     student: str | None,
     out: str,
     no_plot: bool,
     as_json: bool,
 ) -> Code:
     """Say how the numbers go on and what decides it, judge a student, write table and picture; gives the exit code."""
-    wanted = read_kind(count(at_least=2), horizon, "--horizon")
     accuracy = read_kind(number(above=0, at_most=1), tolerance, "--tolerance")
     length = None if known is None else read_kind(count(at_least=2), known, "--known")
+    radius = None if reach is None else read_kind(number(above=0), reach, "--reach")
     values = read_array(file, "RESPONSE")
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
     if values.ndim != 1:
         raise UsageError(f"RESPONSE must hold one row or one column of numbers, but has shape {values.shape}.")
+    if len(values) < 2:
+        raise UsageError(f"RESPONSE must hold at least 2 numbers, but {file} holds {len(values)}.")
+    if not all(map(math.isfinite, values)):
+        raise UsageError(f"RESPONSE must be finite, but {file} holds NaN or infinite numbers.")
     length = len(values) if length is None else length
-    if not 2 <= length <= len(values):
+    if length > len(values):
         raise UsageError(f"--known must be from 2 to the {len(values)} numbers of RESPONSE, but is {length}.")
-    system = None if student is None else read_named(student, "student", ("A", "B", "C"))
+    wanted = max(LEAST, 2 * length) if horizon is None else read_kind(count(at_least=2), horizon, "--horizon")
+    if wanted <= length:
+        raise UsageError(f"--horizon must be more than the {length} known numbers, but is {wanted}; or give --known.")
+    system = None if student is None else _student(student)
     numerics()
     from deeplinear.cli._output import folder
     from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
@@ -43,7 +51,7 @@ def extrapolate_command(
     place = folder(out)
     try:
         with output_kept_pure():
-            found = continuation(values[:length], wanted, tolerance=accuracy)
+            found = continuation(values[:length], wanted, tolerance=accuracy, reach=radius)
             judged, played = None, None
             if system is not None:
                 played = impulse_response(system, wanted)
@@ -51,13 +59,14 @@ def extrapolate_command(
                 judged = extrapolation_verdict(system, teacher, length, horizon=wanted)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    files = [_write(place / f"{NAME}.csv", found, values, played)]
+    stem = f"{Path(file).stem}-continued"
+    files = [_write(place / f"{stem}.csv", found, values, played)]
     if not no_plot:
-        files += _draw(place, Path(file).name, found, values, played)
+        files += _draw(place / stem, Path(file).name, found, values, played)
     if as_json:
         print_json(_payload(file, found, judged, files))
         return Code.fine
-    _tell(file, found)
+    _tell(file, found, values)
     if judged is not None:
         words = [line for line in str(judged).splitlines() if not line.startswith("  ")]
         print_table([(line,) for line in words], title=f"student {student}")
@@ -70,7 +79,23 @@ def extrapolate_command(
     return Code.fine
 
 
-def _tell(file: str, found: Any) -> None:
+def _student(path: str) -> tuple[Any, ...]:
+    """A, B and C of a file, which fit one input and one output."""
+    if Path(path).suffix.lower() != ".npz":
+        raise UsageError(f"--student must be an .npz with the matrices A, B, C, but is {path}.")
+    transition, first, output = read_named(path, "student", ("A", "B", "C"))
+    size = len(transition) if transition.ndim == 2 else 0
+    shapes = ((size, size), (size, 1), (1, size))
+    for name, matrix, shape in zip("ABC", (transition, first, output), shapes, strict=True):
+        if size == 0 or matrix.shape != shape:
+            wanted = "square" if name == "A" else f"of shape {shape}"
+            raise UsageError(f"--student: {name} of {path} must be {wanted}, but has shape {matrix.shape}.")
+        if not all(map(math.isfinite, matrix.ravel())):
+            raise UsageError(f"--student: {name} of {path} must be finite.")
+    return transition, first, output
+
+
+def _tell(file: str, found: Any, values: Any) -> None:
     import numpy as np
 
     rows = [
@@ -79,8 +104,13 @@ def _tell(file: str, found: Any) -> None:
         ("spectral radius", f"{found.radius:.6g}"),
         ("numbers missed by", f"{found.misfit:.1e}"),
     ]
+    later = np.abs(np.asarray(found.response)[found.known : len(values)] - values[found.known : len(found.response)])
+    if later.size:
+        rows.append(("later numbers missed by", f"{later.max():.2e}"))
+    if not found.shown and found.known >= 8:
+        rows.append(("", "if the numbers are measured, give their accuracy by --tolerance"))
     if found.measure is None:
-        rows.append(("kind", "not the response of a balanced system: no bounds on other continuations"))
+        rows.append(("kind", "not the response of a balanced system"))
     else:
         atoms = ", ".join(
             f"{atom:.6g} ({weight:.4g})"
@@ -92,6 +122,9 @@ def _tell(file: str, found: Any) -> None:
             spread = np.asarray(found.upper - found.lower)[found.known :]
             word = "decided" if found.decided else "open"
             rows.append(("what follows", f"{word}: balanced systems differ by up to {spread.max():.3g}"))
+            rows.append(("", f"of those with eigenvalues in [-{found.reach:.4g}, {found.reach:.4g}]"))
+        else:
+            rows.append(("what follows", f"no bounds on other balanced systems: {found.missing}"))
         if found.tolerance:
             rows.append(("", f"found with the numbers allowed to be off by {found.tolerance:.1g}"))
     print_table(rows, title=file)
@@ -105,7 +138,8 @@ def _payload(file: str, found: Any, judged: Any, files: list[Path]) -> dict[str,
 
     payload: dict[str, Any] = {"ok": True, "command": "extrapolate", "exit_code": 0, "file": file}
     payload |= {"known": found.known, "order": found.order, "order_shown": found.shown, "misfit": found.misfit}
-    payload |= {"decided": found.decided, "radius": found.radius, "tolerance": found.tolerance}
+    payload |= {"decided": found.decided, "radius": found.radius, "reach": found.reach, "tolerance": found.tolerance}
+    payload |= {"no_bounds": found.missing or None}
     payload |= {"system": {name: numbers(getattr(found.system, name)) for name in found.system._fields}}
     payload |= {name: numbers(getattr(found, name)) for name in ("response", "lower", "upper")}
     measure = found.measure
@@ -145,14 +179,14 @@ def _write(file: Path, found: Any, values: Any, played: Any) -> Path:
     return file
 
 
-def _draw(place: Path, name: str, found: Any, values: Any, played: Any) -> list[Path]:
+def _draw(stem: Path, name: str, found: Any, values: Any, played: Any) -> list[Path]:
     from deeplinear.plots import plot_continuation, save_figure
 
     try:
         figure = plot_continuation(
             found, given=values, student=None if played is None else played.values, title=f"{name}: how it goes on"
         )
-        return save_figure(figure, place / NAME)
+        return save_figure(figure, stem)
     except (ImportError, ValueError) as error:
         say(f"dln: the table is written, but there is no picture: {error}")
         return []

@@ -151,10 +151,19 @@ def _extrapolate(
     known: Annotated[
         str | None, typer.Option("--known", metavar="K", help="How many of its numbers are known; all by default.")
     ] = None,
-    horizon: Annotated[str, typer.Option("--horizon", metavar="H", help="Where the continuation ends.")] = "50",
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            "--horizon", metavar="H", help="Where the continuation ends; by default twice --known, at least 50."
+        ),
+    ] = None,
     tolerance: Annotated[
         str, typer.Option("--tolerance", metavar="X", help="Accuracy of the numbers, relative to the largest.")
     ] = "1e-8",
+    reach: Annotated[
+        str | None,
+        typer.Option("--reach", metavar="R", help="Largest eigenvalue of other balanced networks; 1 or somewhat more."),
+    ] = None,
     student: Annotated[
         str | None, typer.Option("--student", metavar="FILE", help="Network A, B, C (.npz) to be judged.")
     ] = None,
@@ -165,13 +174,14 @@ def _extrapolate(
     """Say how the impulse response of a linear recurrent network goes on after its first numbers.
 
     The least network that has them, whether they show its size, its eigenvalues, and between which bounds the responses
-    of all balanced networks with these numbers lie: from 2n + 1 numbers of n states on there is only one. A student is
+    of balanced networks with these numbers and eigenvalues up to --reach lie: from 2n + 1 numbers of n states on there
+    is only one. A student is
     judged against the response: which hypotheses of the extrapolation theorems it meets, what they promise, and what it
     does. If RESPONSE does not reach the horizon, that is the response of the least network.
     """
     from deeplinear.cli._extrapolate import extrapolate_command
 
-    raise typer.Exit(extrapolate_command(file, known, horizon, tolerance, student, out, no_plot, as_json))
+    raise typer.Exit(extrapolate_command(file, known, horizon, tolerance, reach, student, out, no_plot, as_json))
 
 
 @app.command("geodesic")

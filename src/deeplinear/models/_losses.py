@@ -28,7 +28,7 @@ def _array(where: str, name: str, value: object) -> Array:
     return array.astype(float)
 
 
-def _matrix(where: str, name: str, value: object) -> Matrix:
+def checked_matrix(where: str, name: str, value: object) -> Matrix:
     """`value` as a finite matrix, or a refusal that names it."""
     array = _array(where, name, value)
     check_shape(where, name, array, (None, None))
@@ -71,7 +71,7 @@ class SquaredDistance(AbstractLoss):
     target: Matrix
 
     def __init__(self, target: object) -> None:
-        self.target = _matrix("SquaredDistance", "target", target)
+        self.target = checked_matrix("SquaredDistance", "target", target)
         _check_sizes("SquaredDistance", "target", self.target.shape)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
@@ -158,8 +158,8 @@ class Regression(AbstractLoss):
         reduced: bool | None = None,
         solution: object | None = None,
     ) -> None:
-        self.sxx = _matrix("Regression", "sxx", sxx)
-        self.syx = _matrix("Regression", "syx", syx)
+        self.sxx = checked_matrix("Regression", "sxx", sxx)
+        self.syx = checked_matrix("Regression", "syx", syx)
         inp = self.sxx.shape[0]
         check_shape("Regression", "sxx", self.sxx, (inp, inp))
         check_shape("Regression", "syx", self.syx, (None, inp))
@@ -170,14 +170,14 @@ class Regression(AbstractLoss):
         if solution is None:
             self.solution = self.syx @ jnp.linalg.pinv(self.sxx, hermitian=True)
         else:
-            self.solution = _matrix("Regression", "solution", solution)
+            self.solution = checked_matrix("Regression", "solution", solution)
             check_shape("Regression", "solution", self.solution, self.syx.shape)
         if is_concrete(self.sxx) and is_concrete(self.syx) and is_concrete(self.solution):
             _check_covariances(np.asarray(self.sxx), np.asarray(self.syx), np.asarray(self.solution))
         if syy is None:
             self.offset = jnp.zeros(())
         else:
-            syy = _matrix("Regression", "syy", syy)
+            syy = checked_matrix("Regression", "syy", syy)
             check_shape("Regression", "syy", syy, (self.syx.shape[0], self.syx.shape[0]))
             if is_concrete(syy) and is_concrete(self.syx) and is_concrete(self.solution):
                 _check_outputs(np.asarray(syy), np.asarray(self.syx), np.asarray(self.solution))
@@ -186,8 +186,8 @@ class Regression(AbstractLoss):
     @staticmethod
     def from_data(inputs: object, outputs: object, *, reduced: bool = False) -> "Regression":
         """Loss of samples in columns: `inputs` is (in, samples), `outputs` is (out, samples)."""
-        x = _matrix("Regression.from_data", "inputs", inputs)
-        y = _matrix("Regression.from_data", "outputs", outputs)
+        x = checked_matrix("Regression.from_data", "inputs", inputs)
+        y = checked_matrix("Regression.from_data", "outputs", outputs)
         samples = x.shape[1]
         if samples == 0:
             raise ValueError("Regression.from_data: inputs must hold at least one sample, but has none.")
@@ -238,8 +238,8 @@ class SampleRegression(AbstractSumLoss):
     outputs: Float[Array, "out samples"]
 
     def __init__(self, inputs: object, outputs: object) -> None:
-        self.inputs = _matrix("SampleRegression", "inputs", inputs)
-        self.outputs = _matrix("SampleRegression", "outputs", outputs)
+        self.inputs = checked_matrix("SampleRegression", "inputs", inputs)
+        self.outputs = checked_matrix("SampleRegression", "outputs", outputs)
         if self.inputs.shape[1] == 0:
             raise ValueError("SampleRegression: inputs must hold at least one sample, but has none.")
         check_shape("SampleRegression", "outputs", self.outputs, (None, self.inputs.shape[1]))

@@ -102,7 +102,7 @@ class LinearRNN(AbstractModel[Krylov]):
         for name, count in (("states", states), ("length", length), ("inputs", inputs), ("outputs", outputs)):
             check_count("LinearRNN", name, count, at_least=1)
         if form not in FORMS:
-            raise ValueError(f"LinearRNN: form must be one of {FORMS}, but is {form!r}. {near_name(str(form), FORMS)}")
+            raise ValueError(f"LinearRNN: form is '{form}'. {near_name(str(form), FORMS)}")
         if form == "tied" and inputs != outputs:
             raise ValueError(
                 f"LinearRNN: outputs must equal inputs, {inputs}, if C is the transpose of B, but is {outputs}."
@@ -125,6 +125,11 @@ class LinearRNN(AbstractModel[Krylov]):
 
     def system(self, params: Params) -> System:
         """The matrices that parameters stand for."""
+        if len(params) != len(self.shapes):
+            raise ValueError(
+                f"LinearRNN.system: params of the form '{self.form}' must be {len(self.shapes)} arrays, but are "
+                f"{len(params)}."
+            )
         first, inner = params[0], params[1]
         output = first.T if self.form == "tied" else params[2]
         if self.form == "general":
@@ -155,12 +160,15 @@ class LinearRNN(AbstractModel[Krylov]):
             )
         largest = SYMMETRIC * max(1.0, float(np.abs(transition).max()))
         if self.form in ("symmetric", "upper"):
-            _require("a symmetric transition matrix", float(np.abs(transition - transition.T).max()), largest)
+            residual = float(np.abs(transition - transition.T).max())
+            _require("LinearRNN.params: a symmetric transition matrix", residual, largest)
         if self.form in ("diagonal", "tied"):
             beside = transition - np.diag(np.diag(transition))
-            _require("a diagonal transition matrix", float(np.abs(beside).max()), largest)
+            advice = "Take recurrent.diagonal_equivalent of a symmetric system first, or another form."
+            _require("LinearRNN.params: a diagonal transition matrix", float(np.abs(beside).max()), largest, advice)
         if self.form == "tied":
-            _require("output and input maps that are transposes", float(np.abs(output - first.T).max()), largest)
+            residual = float(np.abs(output - first.T).max())
+            _require("LinearRNN.params: output and input maps that are transposes", residual, largest)
         inner = {
             "upper": transition[np.triu_indices(size)][:, None],
             "diagonal": np.diag(transition)[:, None],
@@ -280,6 +288,6 @@ def _transposed(transition: Matrix) -> Matrix:
     return transition if transition.shape[0] != transition.shape[1] else transition.T
 
 
-def _require(hypothesis: str, residual: float, tolerance: float) -> None:
+def _require(hypothesis: str, residual: float, tolerance: float, advice: str = "Take another form.") -> None:
     if not residual <= tolerance:
-        raise HypothesisError(hypothesis, residual, tolerance)
+        raise HypothesisError(hypothesis, residual, tolerance, advice)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from deeplinear.core import Matrix, check_count, check_shape, is_concrete
 from deeplinear.models._base import AbstractSumLoss
-from deeplinear.models._losses import SquaredDistance
+from deeplinear.models._losses import checked_matrix
 
 
 class WhiteInputs(AbstractSumLoss):
@@ -34,7 +34,7 @@ class WhiteInputs(AbstractSumLoss):
     active: Float[Array, " inp"]
 
     def __init__(self, target: object, active: Any = None) -> None:
-        self.target = SquaredDistance(target).target
+        self.target = checked_matrix("WhiteInputs", "target", target)
         seen = jnp.ones(self.target.shape[1]) if active is None else jnp.asarray(active, dtype=float)
         check_shape("WhiteInputs", "active", seen, (self.target.shape[1],))
         if is_concrete(seen) and not (np.all(np.isin(np.asarray(seen), (0, 1))) and np.any(np.asarray(seen))):

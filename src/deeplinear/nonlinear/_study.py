@@ -194,6 +194,8 @@ def run_gru_study(study: GRUStudy, *, progress: Callable[[float, str], None] | N
         >>> run_gru_study(study)["error"].shape
         (1, 1)
     """
+    if not isinstance(study, GRUStudy):
+        raise TypeError(f"run_gru_study: study must be a GRUStudy, such as GRU_STUDIES['quick'], but is {study!r}.")
     if study.dtype == "float64":
         check_x64("run_gru_study with dtype float64")
     tell = progress if progress is not None else _silent

@@ -81,6 +81,7 @@ def plot_responses(
             axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
         axes.set_xlim(-0.6, max(map(len, curves.values())) - 0.4)
         axes.set(xlabel="index $j$", ylabel="response $h_j$")
+        axes.locator_params(axis="x", integer=True)
         _finish(axes, legend, title)
         return _figure(axes)
 

@@ -354,9 +354,7 @@ def _factor(where: str, loss_scale: str) -> int:
     """The squared norm of the residuals over the loss."""
     options = get_args(LossScale)
     if loss_scale not in options:
-        raise ValueError(
-            f"{where}: loss_scale must be one of {options}, but is {loss_scale!r}. {near_name(loss_scale, options)}"
-        )
+        raise ValueError(f"{where}: loss_scale is '{loss_scale}'. {near_name(loss_scale, options)}")
     return 2 if loss_scale == "half_sum_sq" else 1
 
 

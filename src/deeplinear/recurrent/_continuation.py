@@ -18,6 +18,9 @@ from deeplinear.recurrent._ambiguity import extrapolation_interval
 from deeplinear.recurrent._measure import SpectralMeasure, ho_kalman, spectral_measure
 from deeplinear.recurrent._response import checked_numbers, hankel_order, impulse_response
 
+EXACT = 1e-8
+"""Tolerances up to this are those of exact numbers: the bounds are asked for without one."""
+
 
 class Continuation(NamedTuple):
     """The least system with given first numbers, its response, and what others may do.
@@ -32,7 +35,9 @@ class Continuation(NamedTuple):
         measure: Its spectral measure if it is balanced, else `None`.
         lower: Least values of balanced systems with the given numbers, as `response`; `None` if it is not balanced.
         upper: Largest values.
-        tolerance: By how much the given numbers were allowed to be off in finding these.
+        reach: $R$: the eigenvalues of the systems between these lie in $[-R, R]$.
+        tolerance: By how much the given numbers were allowed to be off in finding them.
+        missing: Why there are no bounds; empty if there are.
     """
 
     known: int
@@ -44,7 +49,13 @@ class Continuation(NamedTuple):
     measure: SpectralMeasure | None
     lower: Float[Array, " horizon"] | None
     upper: Float[Array, " horizon"] | None
+    reach: float
     tolerance: float
+    missing: str
+
+    def __repr__(self) -> str:
+        sure = "shown" if self.shown else "at least"
+        return f"Continuation(known={self.known}, order={self.order} ({sure}), decided={self.decided})"
 
     @property
     def radius(self) -> float:
@@ -70,12 +81,13 @@ def continuation(
         horizon: $H > k$, entries of the response wanted.
         tolerance: Singular value of the Hankel matrix, relative to the largest, that counts as none: the accuracy of
             the numbers.
-        reach: Eigenvalues of other balanced systems lie in $[-R, R]$; 1 by default, or the largest of the least system.
+        reach: Eigenvalues of other balanced systems lie in $[-R, R]$; by default $R = 1$ if those of the least system
+            are less, else 1.2 times its largest.
         between: Whether to find the bounds, two linear programmes for each index.
 
     Raises:
-        HypothesisError: All numbers vanish, or no system of that order has them: with an odd number of states left over
-            the last number is not used to find it, and may contradict it.
+        HypothesisError: All numbers vanish, or the least system does not have them: an odd number of numbers may be
+            more than so many states can have, and too few to find one more.
 
     Example:
         >>> found = continuation([1.0, 0.75, 0.625, 0.5625, 0.53125], 8)  # (1 + 2^-j) / 2 has two states
@@ -94,7 +106,7 @@ def continuation(
         raise HypothesisError(f"{where}: a response that does not vanish", 0.0, 0.0, "Zero goes on as zero.")
     shown = order < rows
     used = min(order, known // 2)
-    system = ho_kalman(values, used)
+    system = ho_kalman(values, used, rows=known // 2)
     found = impulse_response(system, horizon)
     if found.diverged_at is not None:
         raise ValueError(
@@ -104,31 +116,41 @@ def continuation(
     allowed = 10 * max(tolerance, 1e-8) * float(np.abs(values).max())
     if not misfit <= allowed:
         raise HypothesisError(
-            f"{where}: a system of {used} states that has the numbers",
+            f"{where}: a system of {used} {'state' if used == 1 else 'states'} that has the numbers",
             misfit,
             allowed,
-            f"The Hankel matrix has rank {order} with {rows} rows: give more numbers, or a tolerance that is their "
-            "accuracy.",
+            f"{known} numbers are too few to find {order} states: give one more, or one less."
+            if order > used
+            else "Give a tolerance that is the accuracy of the numbers.",
         )
     measure = spectral_measure(system) if np.array_equal(system.input, system.output.T) else None
-    lower = upper = None
-    off = 0.0
-    if measure is not None and between:
-        largest = float(np.abs(np.asarray(measure.atoms)).max())
-        if reach is not None:
-            check_number(where, "reach", reach, at_least=largest * (1 - 1e-9))
-        lower, upper, off = _bounds(values, horizon, max(1.0 if reach is None else reach, largest), measure)
-    return Continuation(known, used, shown, misfit, system, found.values, measure, lower, upper, off)
+    lower, upper, off, missing = None, None, 0.0, "they were not asked for"
+    largest = float(np.abs(np.linalg.eigvals(np.asarray(system.transition))).max())
+    if reach is not None:
+        check_number(where, "reach", reach, at_least=largest * (1 - 1e-9))
+    wide = max(reach, largest) if reach is not None else 1.0 if largest < 1 - 1e-9 else 1.2 * largest
+    if measure is None:
+        missing = "the least system is not balanced"
+    elif between:
+        # With the size shown the first 2n + 1 numbers decide; more of them make the programmes harder and say no more.
+        given = values[: 2 * used + 1] if shown else values
+        try:
+            lower, upper, off = _bounds(values, len(given), np.asarray(found.values), wide, measure, tolerance)
+            missing = ""
+        except ValueError as error:
+            missing = str(error)
+    return Continuation(known, used, shown, misfit, system, found.values, measure, lower, upper, wide, off, missing)
 
 
 def _bounds(
-    values: np.ndarray, horizon: int, reach: float, measure: SpectralMeasure
+    values: np.ndarray, used: int, response: np.ndarray, reach: float, measure: SpectralMeasure, tolerance: float
 ) -> tuple[Float[Array, " horizon"], Float[Array, " horizon"], float]:
-    """Least and largest values at every index, the given numbers where they are given."""
-    low, high, off = list(values), list(values), 0.0
-    for index in range(len(values), horizon):
-        found = extrapolation_interval(values, index, low=-reach, high=reach, atoms=np.asarray(measure.atoms))
-        low.append(float(found.lower))
-        high.append(float(found.upper))
+    """Least and largest values at every index, around those of the least system; the given ones where they are."""
+    slack = tolerance * float(np.abs(values).max()) if tolerance > EXACT else 0.0
+    low, high, off, atoms = list(values), list(values), slack, np.asarray(measure.atoms)
+    for index in range(len(values), len(response)):
+        found = extrapolation_interval(values[:used], index, low=-reach, high=reach, atoms=atoms, tolerance=slack)
+        low.append(min(float(found.lower), response[index]))
+        high.append(max(float(found.upper), response[index]))
         off = max(off, found.tolerance)
     return jnp.asarray(low), jnp.asarray(high), off

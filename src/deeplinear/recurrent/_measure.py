@@ -213,17 +213,19 @@ def hankel_condition(response: Any, order: int) -> float:
     return float(np.linalg.cond(_hankel(checked_numbers(where, "response", response, 2 * order - 1), order)))
 
 
-def ho_kalman(response: Any, order: int, *, tolerance: float = 1e-14) -> System:
+def ho_kalman(response: Any, order: int, *, rows: int | None = None, tolerance: float = 1e-14) -> System:
     r"""The network of $n$ states whose response begins with $w_0, \dots, w_{2n-1}$.
 
     With $H_0 = [w_{i+j}]$ and $H_1 = [w_{i+j+1}]$, $i, j < n$. If $H_0 = USU^\top$ is positive definite:
     $A = S^{-1/2}U^\top H_1US^{-1/2}$, $B = C^\top = S^{1/2}U^\top e_1$, symmetric and balanced. Else, with
     $H_0 = USV^\top$, $A = S^{-1/2}U^\top H_1VS^{-1/2}$, $B = S^{1/2}V^\top e_1$, $C = e_1^\top US^{1/2}$. It is what a
-    learner that knows the order would return.
+    learner that knows the order would return. With more rows than $n$ more numbers are used, and only the $n$ largest
+    singular values are kept: the same for exact numbers, and better for measured ones.
 
     Args:
-        response: At least $2n$ numbers.
+        response: At least $2n$ numbers, or twice as many as rows.
         order: $n$.
+        rows: Rows of the Hankel matrices; $n$ if left out.
         tolerance: Smallest over largest singular value of $H_0$ below which it is singular.
 
     Raises:
@@ -239,9 +241,13 @@ def ho_kalman(response: Any, order: int, *, tolerance: float = 1e-14) -> System:
     check_x64(where)
     check_count(where, "order", order, at_least=1)
     check_number(where, "tolerance", tolerance, at_least=0, at_most=1)
-    values = checked_numbers(where, "response", response, 2 * order)
-    hankel, shifted = _hankel(values, order), _hankel(values[1:], order)
+    size = order if rows is None else rows
+    check_count(where, "rows", size, at_least=order)
+    values = checked_numbers(where, "response", response, 2 * size)
+    hankel, shifted = _hankel(values, size), _hankel(values[1:], size)
     eigenvalues, u = np.linalg.eigh(hankel)
+    largest = np.sort(np.argsort(-np.abs(eigenvalues), kind="stable")[:order])
+    eigenvalues, u = eigenvalues[largest], u[:, largest]
     if eigenvalues[0] > tolerance * eigenvalues[-1]:
         roots = np.sqrt(eigenvalues)
         inner = (u / roots).T @ shifted @ (u / roots)
@@ -252,10 +258,11 @@ def ho_kalman(response: Any, order: int, *, tolerance: float = 1e-14) -> System:
     if rank < order:
         raise HypothesisError(
             f"{where}: a Hankel matrix that is not singular",
-            float(singular[-1]),
+            float(singular[order - 1]),
             tolerance * float(singular[0]),
             f"Its numerical rank is {rank}: the response needs no more states than that.",
         )
+    left, singular, right = left[:, :order], singular[:order], right[:order]
     roots = np.sqrt(singular)
     inner = (left / roots).T @ shifted @ (right.T / roots)
     return System(jnp.asarray(inner), jnp.asarray((roots * right[:, 0])[:, None]), jnp.asarray((left[0] * roots)[None]))

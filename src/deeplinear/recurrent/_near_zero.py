@@ -104,7 +104,7 @@ def near_zero_system(
     check_number(where, "scale", scale, above=0)
     if size not in get_args(Size):
         options = get_args(Size)
-        raise ValueError(f"{where}: size must be one of {options}, but is {size!r}. {near_name(size, options)}")
+        raise ValueError(f"{where}: size is '{size}'. {near_name(size, options)}")
     if not isinstance(rng, np.random.Generator):
         raise TypeError(
             f"{where}: rng must be a numpy.random.Generator, but is {rng!r}; make one by default_rng(seed)."
@@ -324,7 +324,7 @@ def _rate(where: str, first: Any, clock: str, *, signed: bool) -> Float[Array, "
     check_number(where, "first", first)
     if clock not in get_args(Clock):
         options = get_args(Clock)
-        raise ValueError(f"{where}: clock must be one of {options}, but is {clock!r}. {near_name(clock, options)}")
+        raise ValueError(f"{where}: clock is '{clock}'. {near_name(clock, options)}")
     if is_concrete(first) and float(first) == 0:
         advice = "At a target whose first entry is zero nothing leaves zero exponentially; delays are such targets."
         raise HypothesisError("a first entry w_0 of the target response that is not zero", 0.0, 0.0, advice)

@@ -80,7 +80,7 @@ def polish(
     target = checked_numbers(where, "response", response, 1)
     if form not in get_args(Modes):
         options = get_args(Modes)
-        raise ValueError(f"{where}: form must be one of {options}, but is {form!r}. {near_name(str(form), options)}")
+        raise ValueError(f"{where}: form is '{form}'. {near_name(str(form), options)}")
     check_number(where, "tolerance", tolerance, at_least=0)
     check_count(where, "max_steps", max_steps, at_least=1)
     checked = checked_system(where, system)

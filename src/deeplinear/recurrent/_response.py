@@ -151,7 +151,7 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
     transition, first, output = (np.asarray(matrix) for matrix in checked_system(where, system))
     check_count(where, "length", length, at_least=1)
     if path not in PATHS:
-        raise ValueError(f"{where}: path must be one of {PATHS}, but is {path!r}. {near_name(str(path), PATHS)}")
+        raise ValueError(f"{where}: path is '{path}'. {near_name(str(path), PATHS)}")
     with np.errstate(over="ignore", invalid="ignore"):
         if path == "general":
             entries = _by_steps(transition, first, output, length)
@@ -359,6 +359,12 @@ def hankel_order(response: Any, *, tolerance: float = 1e-8, size: int | None = N
 
 def checked_response(where: str, name: str, response: Any) -> np.ndarray:
     """Finite numbers of shape (length,) or (length, outputs, inputs), or a refusal."""
+    if isinstance(response, Response):
+        response = response.values
+    if isinstance(response, System):
+        raise TypeError(
+            f"{where}: {name} must be numbers, but is a system; take those of impulse_response(system, length)."
+        )
     array = np.asarray(checked_layer(where, name, response), dtype=float)
     if array.ndim not in (1, 3) or 0 in array.shape:
         raise ValueError(

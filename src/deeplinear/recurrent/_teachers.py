@@ -50,7 +50,7 @@ def balanced_teacher(
     check_number(where, "high", high, at_least=low)
     if spread not in get_args(Spread):
         options = get_args(Spread)
-        raise ValueError(f"{where}: spread must be one of {options}, but is {spread!r}. {near_name(spread, options)}")
+        raise ValueError(f"{where}: spread is '{spread}'. {near_name(spread, options)}")
     eigenvalues = np.linspace(low, high, states) if spread == "even" else np.sort(rng.uniform(low, high, states))
     column = rng.normal(0.5, 1.0, (states, 1))
     column /= np.linalg.norm(column)

@@ -134,6 +134,9 @@ class ExtrapolationVerdict(NamedTuple):
         """Whether it is proved, not only seen, that the student is better than the zero student."""
         return self.trained and self.certified_error is not None and self.certified_error < self.observed.reference
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = [self._outcome_in_words(), self._theorem_in_words()]
         if self.observed.degenerate:
@@ -146,10 +149,13 @@ class ExtrapolationVerdict(NamedTuple):
     def _outcome_in_words(self) -> str:
         seen = self.observed
         span = f"j = {seen.length}..{seen.horizon - 1}"
-        losses = f"training loss {seen.training_loss:.3g} (zero student {self.zero_loss:.3g})"
+        losses = f"training loss {seen.training_loss:.3g}, that of the zero student {self.zero_loss:.3g}"
         if not self.trained:
-            return f"Not trained: {losses}. The tail error {seen.error:.3g} over {span} says nothing."
-        tail = f"tail error {seen.error:.3g} over {span}, yardstick {seen.reference:.3g}"
+            return (
+                f"Not trained: {losses}, of which it is more than {self.converged:g}. The tail error {seen.error:.3g} "
+                f"over {span} alone says nothing."
+            )
+        tail = f"tail error {seen.error:.3g} over {span}, yardstick {seen.reference:.3g} (that of the zero student)"
         verb = "Extrapolates" if self.extrapolates else "Does not extrapolate"
         return f"{verb}: {tail}; {losses}."
 
@@ -163,7 +169,8 @@ class ExtrapolationVerdict(NamedTuple):
         )
         if self.theorem == "uniqueness":
             return f"Zero loss but for rounding, so the response is the teacher's ({known}); with rounding, {bound}."
-        use = "better than the zero student" if self.certified else "which proves nothing here"
+        useful = self.certified_error is not None and self.certified_error < self.observed.reference
+        use = "better than the zero student" if useful else "which proves nothing here"
         return f"The certificate applies ({known}): {bound}, {use}."
 
 

@@ -140,7 +140,7 @@ def plot_phases(dataset: "xarray.Dataset", spec: Phases) -> "Figure":
         values = np.clip(one.to_numpy(), LEAST, CAP)
         lengths = one["length"].to_numpy()
         known = np.clip(dataset["subspace_ratio"].sel(teacher=size).median("draw").to_numpy(), LEAST, CAP)
-        broken = "Ho–Kalman (broken)" if place == len(spec.teachers) - 1 else "_"
+        broken = "Ho–Kalman (dashed)" if place == len(spec.teachers) - 1 else "_"
         for panel, places in ((axes[0], lengths), (axes[1], lengths - 2 * size)):
             panel.semilogy(np.repeat(places, spec.draws), values.ravel(), ".", color=colour, markersize=2, alpha=0.4)
             panel.semilogy(places, np.median(values, axis=1), "o-", color=colour, label=rf"$\hat d = {size}$")
