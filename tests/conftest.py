@@ -49,8 +49,8 @@ DEFAULT_SEEDS = 1
 LONG = ("experiments", "cli", "architecture")
 """Folders whose files take longest."""
 
-MOST_MEMORY = 3e9
-"""Bytes above which a test process forgets what it compiled; the folder it shares with the others has it still."""
+MOST_MEMORY = max(3e9, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 5)
+"""Bytes, a fifth of the machine's, above which a test process forgets what it compiled; the folder it shares with the others has it still."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
