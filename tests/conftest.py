@@ -40,17 +40,22 @@ if FIRST:
 jax.config.update("jax_compilation_cache_dir", os.environ[SHARED])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-# Before the first import of the package: every annotation of it, shapes included, is checked at every call.
+# Before the first import of the package: every annotation of it, shapes included, is checked at every call (but see
+# `WHOLE`).
 jaxtyping.install_import_hook("deeplinear", "checking.annotations")
 
 DEFAULT_SEEDS = 1
 """More of them are for people with time: `--seeds 8`. The whole run has to stay below twelve minutes on two cores."""
 
+WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", "cross")
+"""Folders whose tests go through all layers. What they call is called with checked annotations by the tests of the
+layers; checking it again takes a seventh of the time."""
+
 LONG = ("experiments", "cli", "architecture")
 """Folders whose files take longest."""
 
 MOST_MEMORY = max(3e9, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 5)
-"""Bytes, a fifth of the machine's, above which a test process forgets what it compiled; the folder it shares with the others has it still."""
+"""Bytes, a fifth of the machine, above which a process forgets what it compiled; the shared folder has it still."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,6 +82,13 @@ def pytest_collection_finish() -> None:
     """What is there before the first test stays to the end, so the collector need not look at it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _annotations(request: pytest.FixtureRequest) -> Iterator[None]:
+    jaxtyping.config.update("jaxtyping_disable", request.path.parent.name in WHOLE)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -54,7 +54,7 @@ from deeplinear.experiments import Context, experiment
 from test_optimised_programs import numbers
 np.savez(sys.argv[2], **dict(numbers()))
 figure = experiment("rnn/fig1a")
-spec = dataclasses.replace(figure.preset("quick"), lengths=(5, 7, 10, 12, 20), draws=10)
+spec = dataclasses.replace(figure.preset("quick"), lengths=(7, 10, 20), draws=10)
 found = figure.run(spec, Context())["ratio"].isel(setting=0).median("draw")
 np.save(sys.argv[3], found.transpose("length").to_numpy())
 """
@@ -83,5 +83,5 @@ def test_optimised_programs_give_the_same_numbers(child: tuple[dict[str, np.ndar
 
 @pytest.mark.covers("rnn:F25")
 def test_ten_students_of_each_length(child: tuple[dict[str, np.ndarray], np.ndarray]) -> None:
-    """15,000 steps of Adam: worse than the zero student with 5 and 7 numbers, much better with 10, 12 and 20."""
-    assert np.all(child[1][:2] > 1) and np.all(child[1][2:] < 0.5)
+    """15,000 steps of Adam: worse than the zero student with 7 numbers, much better with 10 and 20."""
+    assert np.all(child[1][:1] > 1) and np.all(child[1][1:] < 0.5)

@@ -128,7 +128,7 @@ def population(form: str, states: int) -> Problem:
 
 
 @pytest.mark.covers("rnn:F6", "rnn:S6", "rnn:S8", "rnn:X2")
-@pytest.mark.parametrize("form", ["general", "symmetric", "upper"])
+@pytest.mark.parametrize("form", ["general", "symmetric", "upper", "diagonal"])
 def test_flow_of_matrices(form: str) -> None:
     """An explicit pair over a moderate time; a free transition matrix stays symmetric."""
     layers = start(form, 5)
@@ -166,19 +166,14 @@ def test_flow_of_the_empirical_loss() -> None:
 
 
 @pytest.mark.covers("rnn:F6", "rnn:S11")
-@pytest.mark.parametrize("form", ["diagonal", "tied"])
-def test_flow_of_modes_over_long_times(form: str) -> None:
+def test_flow_of_modes_over_long_times() -> None:
     """To 1e8 of the paper's clock: the loss falls like 1/t², and the tail with its root."""
+    form = "tied"
     layers = start(form, 8)
     times = [0.0, SHORT, *(CLOCK * 10.0**e for e in (4, 5, 6, 7, 8))]
     run = flow(population(form, 8), layers, times, GradientFlow(1e-11))
     compare(form, run, layers, np.eye(LENGTH))
     last = recorded(run, layers, len(times) - 1)
-    if form == "diagonal":
-        # What is kept to rounding is b² − c² of every mode. A mode that vanishes may then end with b = −c, as small as
-        # the root of that: the sum decays, and the difference grows, by the same factor.
-        np.testing.assert_allclose(last[0][:, 0] ** 2, last[2][0] ** 2, rtol=0, atol=1e-14)
-        np.testing.assert_allclose(last[0], last[2].T, rtol=0, atol=1e-6)
     constants = 2 * np.asarray(run["loss"])[2:] * (np.array(times[2:]) / CLOCK) ** 2  # L t² in the paper's units
     assert np.all((constants > 0.1) & (constants < 100))
     assert constants[-1] == pytest.approx(constants[-2], rel=0.05)

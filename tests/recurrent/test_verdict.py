@@ -114,7 +114,9 @@ def test_a_stuck_student_never_extrapolates(length: int) -> None:
     assert found.observed.error < 1e-16 and found.observed.degenerate and found.observed.reference == 1
     assert found.outcome == "not trained" and not found.extrapolates and not found.certified
     text = str(found)
-    assert text.startswith("Not trained: training loss 0.5, that of the zero student 0.5, of which it is more than 0.001")
+    assert text.startswith(
+        "Not trained: training loss 0.5, that of the zero student 0.5, of which it is more than 0.001"
+    )
     assert "xtrapolates:" not in text and "The tail of the teacher vanishes" in text
 
 
