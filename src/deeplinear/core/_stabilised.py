@@ -14,6 +14,7 @@ import functools
 import importlib.resources
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +24,10 @@ from deeplinear.core._ode import AbstractField, AbstractIntegrator, Scalar, Step
 
 ROUNDING = 0.2
 """Rounding of one step is about this times $s^2$ units in the last place, relative to the state."""
+
+
+Carry = tuple[Vector, ...]
+"""The stage before the last, the last, and what is summed up over stages."""
 
 
 class Table(NamedTuple):
@@ -68,7 +73,13 @@ class Stabilised(AbstractIntegrator):
 
     For autonomous equations whose Jacobian has its spectrum near the negative real axis, such as gradient flows; mildly
     positive eigenvalues (a saddle being left) are followed to the accuracy of the method.
+
+    Args:
+        axis: Name of the axis of `jax.vmap` along which steps run side by side, if they do. Each takes the stages it
+            needs; those with fewer wait at the beginning and rest at the end, so that all loops have common bounds.
     """
+
+    axis: str | None = eqx.field(static=True, default=None)
 
     @property
     def error_order(self) -> int:
@@ -83,6 +94,9 @@ class Stabilised(AbstractIntegrator):
         sharp = 0.35 * tolerance / (ROUNDING * jnp.finfo(rho.dtype).eps)
         return jnp.clip(sharp, 10.0, longest) / jnp.maximum(rho, jnp.finfo(rho.dtype).tiny)
 
+    def _most(self, count: Int[Array, ""]) -> Int[Array, ""]:
+        return count if self.axis is None else jax.lax.pmax(count, self.axis)
+
     def step(self, field: AbstractField, y: Vector, f: Vector, h: Scalar, rho: Scalar, tolerance: Scalar) -> Step:
         rows = table()
         row = jnp.searchsorted(jnp.asarray(rows.interval, y.dtype), h * rho)
@@ -94,36 +108,45 @@ class Stabilised(AbstractIntegrator):
             np.stack([rows.momentum, rows.slope, rows.solution, rows.error, *rows.force.T], axis=1), y.dtype
         )
 
-        def update(k: Int[Array, ""] | int, carry: tuple[Vector, ...], slope: Vector) -> tuple[Vector, ...]:
-            """Stage k from the two before it; the solution and the error estimate are summed up on the way."""
+        def update(
+            k: Int[Array, ""], carry: tuple[Vector, ...], slope: Vector, null: list[Vector]
+        ) -> tuple[Vector, ...]:
+            """Stage k from the two before it; the solution and the error estimate are summed up on the way.
+
+            Weights are zero for numbers that are no stage of this step: nothing moves then.
+            """
             old, now, solution, error = carry
-            momentum, step, weight, estimate = weights[begin + k, :4]
+            inside = (k >= 1) & (k <= stages)
+            momentum, step, weight, estimate, *force = jnp.where(inside, weights[begin + jnp.clip(k, 1, stages)], 0.0)
+            for part, share in zip(null, force, strict=False):
+                slope = slope + share * part
             new = now + momentum * (now - old) + step * h * slope
             return now, new, solution + weight * new, error + estimate * new
 
-        def early(k: Int[Array, ""], carry: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        # Stages 2 to `second`. Who has fewer of them than others begins later, at stage 1, from zero.
+        longest = self._most(second)
+        late = longest - second
+
+        def early(j: Int[Array, ""], carry: Carry) -> Carry:
             *core, kept, kept_slope = carry
             slope = field(y + core[1])
-            here = k - 1 == first
+            here = j - late - 1 == first
             kept, kept_slope = jnp.where(here, core[1], kept), jnp.where(here, slope, kept_slope)
-            return (*update(k, tuple(core), slope), kept, kept_slope)
+            return (*update(j - late, tuple(core), slope, []), kept, kept_slope)
 
         zero = jnp.zeros_like(y)
-        start = update(1, (zero, zero, zero, zero), f)
-        *core, kept, kept_slope = jax.lax.fori_loop(2, second + 1, early, (*start, zero, zero))
+        start = update(jnp.where(late > 0, 0, 1), (zero, zero, zero, zero), f, [])
+        *core, kept, kept_slope = jax.lax.fori_loop(2, longest + 1, early, (*start, zero, zero))
         # Two evaluations whose linear parts cancel, at combinations of the stages `first` and `second`.
         mixing = jnp.asarray(rows.mixing, y.dtype)[row]
         points = jnp.stack([core[1], *(mixing[i, 0] * kept + mixing[i, 1] * core[1] for i in range(2))])
         slope, *mixed = jax.lax.map(lambda point: field(y + point), points)
         null = [mixed[i] - f - mixing[i, 0] * (kept_slope - f) - mixing[i, 1] * (slope - f) for i in range(2)]
 
-        def forced(k: Int[Array, ""], slope: Vector) -> Vector:
-            return slope + weights[begin + k, 4] * null[0] + weights[begin + k, 5] * null[1]
+        def after(j: Int[Array, ""], carry: Carry) -> Carry:
+            return update(second + j, carry, field(y + carry[1]), null)
 
-        def late(k: Int[Array, ""], carry: tuple[Vector, ...]) -> tuple[Vector, ...]:
-            return update(k, carry, forced(k, field(y + carry[1])))
-
-        core = update(second + 1, tuple(core), forced(second + 1, slope))
-        _, _, solution, error = jax.lax.fori_loop(second + 2, stages + 1, late, core)
+        core = update(second + 1, tuple(core), slope, null)
+        _, _, solution, error = jax.lax.fori_loop(2, self._most(stages - second) + 1, after, core)
         new = y + solution
         return Step(new, field(new), error, stages + 2)

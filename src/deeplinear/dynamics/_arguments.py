@@ -21,8 +21,9 @@ from deeplinear.core import (
     describe,
 )
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate
-from deeplinear.dynamics._driver import Progress, stack_members
+from deeplinear.dynamics._driver import Progress
 from deeplinear.dynamics._flow import FLOOR, GradientFlow
+from deeplinear.dynamics._members import stack_members
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem, checked_problem
 
@@ -103,8 +104,16 @@ def check_values(where: str, params: Stack) -> None:
 
 
 def checked_members(name: str, value: Any) -> tuple[Any, int | None]:
-    """One problem or method for all members, or several stacked, and how many those are."""
+    """One problem or method for all members, or several, stacked, and how many those are."""
     check = checked_problem if name == "problem" else checked_method
+    if isinstance(value, Problem) and np.ndim(value.l2) == 1:  # stacked already, by jax.vmap
+        counts = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(value)}
+        if len(counts) > 1:
+            raise ValueError(
+                "ensemble: a stacked problem must have one leading axis of members on all of its arrays, but has "
+                f"{sorted(counts)}; make it with jax.vmap."
+            )
+        return value, int(value.l2.shape[0])
     if value is None or isinstance(value, eqx.Module | str) or not isinstance(value, Iterable):
         return value, None
     items = [check("ensemble", f"{name}[{i}]", item) for i, item in enumerate(value)]

@@ -6,17 +6,18 @@ Stepping and probing are compiled apart, so changing a probe does not compile th
 
 Members of an ensemble are moved in one of two ways:
 
-* `"threads"`: blocks of members, each block one after the other inside one compiled call, the blocks on a pool of
-  threads. No member waits for another. The choice on a CPU.
-* `"vector"`: all members at once, in lock-step; finished members leave between chunks, and those that became stiff are
-  moved by the stabilised method in a group of their own. The choice on an accelerator.
+* in blocks, one member after the other inside one compiled call, the blocks on a pool of threads. No member waits for
+  another. The choice on a CPU for wide networks, few members and discrete updates.
+* in groups, side by side. Members wait in a queue for each integrator; who is free takes as many as there are lanes,
+  moves them some steps and puts them back. The choice on an accelerator, with thousands of lanes, and on the threads of
+  a CPU for flows of many small networks, where work beside the gradients would take most of the time.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,17 +27,24 @@ from jaxtyping import Array
 
 import deeplinear.dynamics._descent as _descent
 import deeplinear.dynamics._flow as _flow
+import deeplinear.dynamics._lanes as _lanes
 from deeplinear.core import RESULTS, Implicit, Trajectory, describe, one_at_a_time, processors, unflatten
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Plan, Snapshots
-from deeplinear.dynamics._flow import GradientFlow, Switching
+from deeplinear.dynamics._flow import GradientFlow
+from deeplinear.dynamics._members import Recorder, join, on_host, padded_to, take, without_padding
+from deeplinear.dynamics._queue import Queue, few_lanes, many_lanes
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem
-from deeplinear.probes import AbstractProbe, dimension_names
+from deeplinear.probes import AbstractProbe, dimension_names, gradient_norm, loss
+
+BUDGET = 64
+"""Steps that a group of members side by side tries before others have their turn."""
 
 WINDOW_BYTES = 32_000_000
-"""Memory for the snapshots of one chunk."""
+"""Memory for the snapshots of one chunk on the host."""
 
-Item = TypeVar("Item")
+DEVICE_BYTES = 1_000_000_000
+"""The same on an accelerator, where a chunk should last long."""
 
 
 class Progress(NamedTuple):
@@ -50,22 +58,6 @@ class Progress(NamedTuple):
 
 
 # --- Compiled pieces ------------------------------------------------------------------------------------------------
-
-
-def _advance_one(
-    problem: Problem,
-    method: AbstractMethod,
-    rules: tuple[Until, ...],
-    plan: Plan,
-    state: Any,
-    budget: Array,
-    room: int,
-    mode: str,
-) -> tuple[Any, Snapshots]:
-    if isinstance(method, GradientFlow):
-        return _flow.advance(problem, method, rules, plan, state, budget, room=room, mode=mode)
-    assert isinstance(method, AbstractUpdate)
-    return _descent.advance(problem, method, rules, plan, state, budget, room=room)
 
 
 def _over_members(function: Callable[..., Any], mapped: tuple[bool, ...], vector: bool, *args: Any) -> Any:
@@ -82,34 +74,22 @@ def _over_members(function: Callable[..., Any], mapped: tuple[bool, ...], vector
 
 
 @eqx.filter_jit
-def _begin_flow(problem: Problem, rules: tuple[Until, ...], y: Array, t: Array, batched: bool) -> Any:
-    def one(p: Problem, y: Array, t: Array) -> Any:
-        return _flow.start(p, rules, y, t)
-
-    return _over_members(one, (batched, True, True), False, problem, y, t)
-
-
-@eqx.filter_jit
-def _begin_descent(
-    problem: Problem, method: AbstractUpdate, y: Array, t: Array, keys: Array, batched: tuple[bool, bool]
-) -> Any:
-    return _over_members(_descent.start, (*batched, True, True, True), False, problem, method, y, t, keys)
-
-
 def _begin(
     problem: Problem,
-    method: AbstractMethod,
+    method: AbstractUpdate | None,
     rules: tuple[Until, ...],
     y: Array,
     t: Array,
     keys: Array,
     batched: tuple[bool, bool],
+    vector: bool,
 ) -> Any:
-    """States of all members before their first step."""
-    if isinstance(method, GradientFlow):
-        return _begin_flow(problem, rules, y, t, batched[0])
-    assert isinstance(method, AbstractUpdate)
-    return _begin_descent(problem, method, y, t, keys, batched)
+    """States of all members before their first step; flows, whose start does not depend on their method, give none."""
+
+    def one(p: Problem, m: AbstractUpdate | None, y: Array, t: Array, key: Array) -> Any:
+        return _flow.start(p, rules, y, t) if m is None else _descent.start(p, m, y, t, key)
+
+    return _over_members(one, (*batched, True, True, True), vector, problem, method, y, t, keys)
 
 
 @eqx.filter_jit
@@ -122,11 +102,20 @@ def _advance(
     budget: Array,
     batched: tuple[bool, bool],
     room: int,
-    mode: str,
     vector: bool,
+    stabilised: bool,
 ) -> tuple[Any, Snapshots]:
+    """One chunk. `stabilised` chooses the integrator of flows that move side by side."""
+    if isinstance(method, GradientFlow) and vector:
+        return _lanes.advance(
+            problem, method, rules, plan, state, budget, batched=batched, room=room, stabilised=stabilised
+        )
+
     def one(p: Problem, m: AbstractMethod, plan: Plan, state: Any) -> tuple[Any, Snapshots]:
-        return _advance_one(p, m, rules, plan, state, budget, room, mode)
+        if isinstance(m, GradientFlow):
+            return _flow.advance(p, m, rules, plan, state, budget, room=room)
+        assert isinstance(m, AbstractUpdate)
+        return _descent.advance(p, m, rules, plan, state, budget, room=room)
 
     return _over_members(one, (*batched, True, True), vector, problem, method, plan, state)
 
@@ -155,92 +144,6 @@ def _observe(
     return _over_members(member, (batched, True), vector, problem, shots)
 
 
-# --- Members --------------------------------------------------------------------------------------------------------
-
-
-def stack_members(items: Sequence[Item], where: str, name: str) -> Item:
-    """A list of modules or parameter tuples of the same structure as one with a leading member axis."""
-    structure = jax.tree.structure(items[0])
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(items[0])]
-    for position, item in enumerate(items):
-        same = jax.tree.structure(item) == structure and [np.shape(leaf) for leaf in jax.tree.leaves(item)] == shapes
-        if not same:
-            raise ValueError(
-                f"{where}: {name}[{position}] must have the same structure and shapes as {name}[0]; "
-                "run members of different shapes in separate ensembles."
-            )
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *items)
-
-
-def _on_host() -> bool:
-    """Whether arrays lie in the host's memory, where NumPy moves rows at once and JAX takes a call for each array."""
-    return jax.default_backend() == "cpu"
-
-
-@jax.jit
-def _take_rows(tree: Item, ids: Array) -> Item:
-    return jax.tree.map(lambda leaf: leaf[ids], tree)
-
-
-@jax.jit
-def _put_rows(tree: Item, ids: Array, part: Item) -> Item:
-    return jax.tree.map(lambda whole, new: whole.at[ids].set(new[: len(ids)]), tree, part)
-
-
-def _take(tree: Item, ids: np.ndarray) -> Item:
-    """The members `ids` of a stacked tree."""
-    if _on_host():
-        return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[ids]), tree)
-    return _take_rows(tree, jnp.asarray(ids))
-
-
-def _put(tree: Item, ids: np.ndarray, part: Item) -> Item:
-    """A stacked tree with the members `ids` replaced by the first rows of another."""
-    if not _on_host():
-        return _put_rows(tree, jnp.asarray(ids), part)
-
-    def replace(whole: Array, new: Array) -> Array:
-        copy = np.array(whole)
-        copy[ids] = np.asarray(new)[: len(ids)]
-        return jnp.asarray(copy)
-
-    return jax.tree.map(replace, tree, part)
-
-
-class _Recorder:
-    """Arrays of recorded values that grow as records come in."""
-
-    def __init__(self, members: int, expected: int, names: Sequence[str]) -> None:
-        self.names = list(names)
-        self.lengths = np.zeros(members, int)
-        self.times = np.full((members, max(expected, 1)), np.nan)
-        self.values: dict[str, np.ndarray] = {}
-
-    def _room_for(self, needed: int) -> None:
-        have = self.times.shape[1]
-        if needed > have:
-            extra = max(needed - have, have)
-
-            def longer(array: np.ndarray) -> np.ndarray:
-                pad = np.full((array.shape[0], extra, *array.shape[2:]), np.nan)
-                return np.concatenate([array, pad], axis=1)
-
-            self.times = longer(self.times)
-            self.values = {name: longer(array) for name, array in self.values.items()}
-
-    def add(self, ids: np.ndarray, counts: np.ndarray, times: np.ndarray, values: Sequence[np.ndarray]) -> None:
-        if not self.values:
-            for name, value in zip(self.names, values, strict=True):
-                self.values[name] = np.full((*self.times.shape, *value.shape[2:]), np.nan)
-        self._room_for(int(np.max(self.lengths[ids] + counts, initial=0)))
-        rows, columns = np.nonzero(np.arange(times.shape[1]) < counts[:, None])
-        where = (ids[rows], self.lengths[ids[rows]] + columns)
-        self.times[where] = times[rows, columns]
-        for name, value in zip(self.names, values, strict=True):
-            self.values[name][where] = value[rows, columns]
-        self.lengths[ids] += counts
-
-
 class Driver:
     """All that the chunks of one call share."""
 
@@ -265,8 +168,14 @@ class Driver:
         self.problem, self.method, self.batched, self.rules, self.probes = problem, method, batched, rules, probes
         self.times, self.every, self.horizon, self.max_steps = times, every, horizon, max_steps
         self.deadline, self.members, self.progress = deadline, members, progress
-        self.size, self.vector, self.opens = size, vector, opens
-        self.recorder = _Recorder(members, len(times) + 2 if len(times) else 64, [p.name for p in probes])
+        self.size, self.opens = size, opens
+        # On an accelerator one prepares while the other computes.
+        self.workers = (1 if vector else processors()) if on_host() else 2
+        # Other rules may decompose matrices, and batches of those must not be decomposed on several threads at once.
+        plain = all(rule.probe is loss or rule.probe is gradient_norm for rule in rules)
+        fits = plain and isinstance(method, GradientFlow) and not isinstance(method.integrator, Implicit)
+        self.lanes = many_lanes(members, size) if vector else few_lanes(members, size) if fits else 0
+        self.recorder = Recorder(members, len(times) + 2 if len(times) else 64, [p.name for p in probes])
         self.cursor = np.zeros(members, int)
         self.kept: dict[str, np.ndarray] = {}
         self.before: dict[str, np.ndarray] = {}
@@ -276,19 +185,18 @@ class Driver:
         self.t = np.zeros(members)
         self.cancelled = False
 
-    def room(self, lanes: int) -> int:
-        """Snapshots per member in one chunk. Depends on sizes only, so that it does not compile anew."""
-        return int(np.clip(WINDOW_BYTES // (8 * self.size * lanes), 1, 64))
+    def room(self, members: int) -> int:
+        """Snapshots per member in one chunk. Side by side every further one costs time, so few wanted make it small."""
+        fit = int(np.clip((WINDOW_BYTES if on_host() else DEVICE_BYTES) // (8 * self.size * members), 1, 64))
+        few = self.lanes > 0 and not self.every
+        return min(fit, next(n for n in (1, 8, 64) if len(self.times) <= n or n == 64) if few else 64)
 
-    def lanes(self, live: int) -> int:
-        """Width of a lock-step group for so many members: few different widths, because each is compiled.
-
-        An accelerator moves a thousand small members in the time of one, so narrower groups would gain nothing there.
-        """
-        least, width = (32 if _on_host() else 1024), self.members
-        while width // 4 >= max(live, least):
-            width //= 4
-        return width
+    def begin(self, problem: Problem, method: AbstractMethod, y: Array, t: Array, keys: Array, vector: bool) -> Any:
+        """States before the first step, those completed that are at their last time already."""
+        update = method if isinstance(method, AbstractUpdate) else None
+        state = _begin(problem, update, self.rules, y, t, keys, self.batched, vector)
+        there = (state.t >= self.horizon) & (state.result == int(RESULTS.running))
+        return state._replace(result=jnp.where(there, int(RESULTS.completed), state.result))
 
     def plan(self, ids: np.ndarray, room: int) -> Plan:
         position = self.cursor[ids][:, None] + np.arange(room)
@@ -304,22 +212,21 @@ class Driver:
         )
 
     def chunk(
-        self, ids: np.ndarray, problem: Problem, method: AbstractMethod, state: Any, budget: int, mode: str
+        self,
+        ids: np.ndarray,
+        problem: Problem,
+        method: AbstractMethod,
+        state: Any,
+        budget: int,
+        vector: bool,
+        stabilised: bool = False,
     ) -> tuple[Any, Snapshots]:
         """One compiled chunk for the members `ids`."""
         room = self.room(len(ids))
         state = state._replace(window=jnp.zeros_like(state.window))
+        plan = self.plan(ids, room)
         return _advance(
-            problem,
-            method,
-            self.rules,
-            self.plan(ids, room),
-            state,
-            jnp.asarray(budget),
-            self.batched,
-            room,
-            mode,
-            self.vector,
+            problem, method, self.rules, plan, state, jnp.asarray(budget), self.batched, room, vector, stabilised
         )
 
     def record(self, ids: np.ndarray, problem: Problem, shots: Snapshots, state: Any) -> None:
@@ -327,7 +234,7 @@ class Driver:
         live = len(ids)
         counts = np.asarray(shots.filled)[:live]
         if counts.any():
-            values = _observe(self.probes, problem, shots, self.batched[0], self.vector)
+            values = _observe(self.probes, problem, shots, self.batched[0], not on_host())
             with self.lock:
                 self.recorder.add(ids, counts, np.asarray(shots.times)[:live], [np.asarray(v)[:live] for v in values])
         self.cursor[ids] += 0 if self.every else counts
@@ -352,46 +259,51 @@ class Driver:
         shots = Snapshots(jnp.asarray(times), jnp.asarray(states), jnp.asarray(counts))
         self.record(ids, problem, shots, state)
 
-    def begun(self, state: Any) -> Any:
-        """States in which members that are at their last time already are completed."""
-        there = (state.t >= self.horizon) & (state.result == int(RESULTS.running))
-        return state._replace(result=jnp.where(there, int(RESULTS.completed), state.result))
-
     def over(self) -> RESULTS | None:
         """The limit that ends everything now, if any."""
         if self.cancelled:
             return RESULTS.interrupted
         return RESULTS.wall_limit if time.monotonic() > self.deadline else None
 
+    def stopped(self, state: Any, limit: RESULTS) -> Any:
+        """States in which all that still run are ended by a limit."""
+        running = np.asarray(state.result) == RESULTS.running
+        return state._replace(result=jnp.where(jnp.asarray(running), int(limit), state.result))
+
+    def members_of(self, ids: np.ndarray) -> tuple[Problem, AbstractMethod]:
+        """Problem and method of some members."""
+        problem = take(self.problem, ids) if self.batched[0] else self.problem
+        return problem, take(self.method, ids) if self.batched[1] else self.method
+
+    def open(self, ids: np.ndarray, problem: Problem, state: Any) -> None:
+        """Note how members stand before their first step, and record it if it is wanted."""
+        self.results[ids] = np.asarray(state.result)[: len(ids)]
+        if self.opens:
+            self.single(ids, problem, state, np.ones(len(ids), int))
+
+    # --- One after the other
+
     def block(self, ids: np.ndarray, width: int, y: Array, t: Array, keys: Array, states: Any | None) -> None:
         """Run a block of members one after the other, to their ends."""
         live = len(ids)
-        padded = np.concatenate([ids, np.repeat(ids[-1:], width - live)])
-        problem = _take(self.problem, padded) if self.batched[0] else self.problem
-        method = _take(self.method, padded) if self.batched[1] else self.method
+        padded = padded_to(ids, width)
+        problem, method = self.members_of(padded)
         if states is None:
-            y, t, keys = _take((y, t, keys), padded)
-            state = _begin(problem, method, self.rules, y, t, keys, self.batched)
+            y, t, keys = take((y, t, keys), padded)
+            state = self.begin(problem, method, y, t, keys, vector=False)
         else:
-            state = _take(states, padded)
-        if width > live:  # Padding ends at once.
-            result = np.asarray(state.result).copy()
-            result[live:] = RESULTS.completed
-            state = state._replace(result=jnp.asarray(result))
-        state = self.begun(state)
-        self.results[ids] = np.asarray(state.result)[:live]
-        if self.opens:
-            self.single(ids, problem, state, np.ones(live, int))
+            state = take(states, padded)
+        state = without_padding(state, live)
+        self.open(ids, problem, state)
         budget = 200
         while np.any(np.asarray(state.result)[:live] == RESULTS.running):
             limit = self.over()
             if limit is not None:
-                running = np.asarray(state.result) == RESULTS.running
-                state = state._replace(result=jnp.where(jnp.asarray(running), int(limit), state.result))
+                state = self.stopped(state, limit)
                 break
             began = time.monotonic()
             try:
-                state, shots = self.chunk(padded, problem, method, state, budget, "both")
+                state, shots = self.chunk(padded, problem, method, state, budget, vector=False)
                 self.record(ids, problem, shots, state)
             except KeyboardInterrupt:
                 self.cancelled = True
@@ -399,39 +311,69 @@ class Driver:
                 budget = min(2 * budget, 1_000_000)
         self.finish(ids, problem, state)
 
-    def lockstep(self, y: Array, t: Array, keys: Array, states: Any | None) -> None:
-        """Run all members at once, in groups by integrator, letting the finished leave."""
-        everyone = np.arange(self.members)
-        state = states
-        if state is None:
-            state = _begin(self.problem, self.method, self.rules, y, t, keys, self.batched)
-        state = self.begun(state)
-        self.results[:] = np.asarray(state.result)
-        if self.opens:
-            self.single(everyone, self.problem, state, np.ones(self.members, int))
-        switching = isinstance(self.method, GradientFlow) and isinstance(self.method.integrator, Switching)
-        budget, limit = 100, None
-        while limit is None and np.any(self.results == RESULTS.running):
-            stiff = np.asarray(state.stiff) if switching else np.zeros(self.members, bool)
-            for mode, chosen in (("explicit", ~stiff), ("stabilised", stiff)):
-                ids = everyone[(self.results == RESULTS.running) & chosen]
-                limit = self.over()
-                if not len(ids) or limit is not None:
-                    continue
-                lanes = self.lanes(len(ids))
-                padded = np.concatenate([ids, np.repeat(ids[-1:], lanes - len(ids))])
-                problem = _take(self.problem, padded) if self.batched[0] else self.problem
-                method = _take(self.method, padded) if self.batched[1] else self.method
+    def blocks(self, y: Array, t: Array, keys: Array, states: Any | None) -> None:
+        """Run all members in blocks on a pool of threads."""
+        width = 1 if self.members < 4 else 4 if self.members < 32 else 16
+        blocks = [np.arange(i, min(i + width, self.members)) for i in range(0, self.members, width)]
+        self.on_threads([lambda ids=ids: self.block(ids, width, y, t, keys, states) for ids in blocks])
+
+    def on_threads(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Do all tasks, as many at once as there are workers. An interrupt ends the run and keeps what there is."""
+        workers = min(len(tasks), self.workers)
+        if workers == 1:
+            for task in tasks:
+                task()
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            futures = [pool.submit(task) for task in tasks]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except KeyboardInterrupt:
+                self.cancelled = True
+                for future in futures:
+                    future.result()
+            except BaseException:
+                self.cancelled = True
+                raise
+
+    # --- Side by side, in groups
+
+    def groups(self, lanes: int, y: Array, t: Array, keys: Array) -> None:
+        """Run all members side by side in groups of so many lanes, on a pool of threads if they lie on the host."""
+        parts = [np.arange(i, min(i + lanes, self.members)) for i in range(0, self.members, lanes)]
+
+        def begin(ids: np.ndarray) -> Any:
+            padded = padded_to(ids, lanes)
+            problem, method = self.members_of(padded)
+            state = self.begin(problem, method, *take((y, t, keys), padded), vector=True)
+            self.open(ids, problem, state)
+            return state
+
+        queue = Queue(join([begin(ids) for ids in parts], self.members), self.method, self.workers)
+
+        def work() -> None:
+            while (taken := queue.take(lanes)) is not None:
+                ids, kind = taken
+                padded = padded_to(ids, lanes)
+                state = without_padding(queue.state(padded), len(ids))
                 try:
-                    part, shots = self.chunk(padded, problem, method, _take(state, padded), budget, mode)
-                    state = _put(state, ids, part)
-                    self.record(ids, problem, shots, part)
+                    if (limit := self.over()) is not None:
+                        state = self.stopped(state, limit)
+                        continue
+                    problem, method = self.members_of(padded)
+                    side_by_side, stabilised = kind != "alone", kind == "stabilised"
+                    state, shots = self.chunk(padded, problem, method, state, BUDGET, side_by_side, stabilised)
+                    self.record(ids, problem, shots, state)
                 except KeyboardInterrupt:
                     self.cancelled = True
-        if limit is not None:
-            running = np.asarray(state.result) == RESULTS.running
-            state = state._replace(result=jnp.where(jnp.asarray(running), int(limit), state.result))
-        self.finish(everyone, self.problem, state)
+                finally:
+                    queue.put(ids, state)
+
+        self.on_threads([work] * self.workers)
+        for ids in parts:
+            padded = padded_to(ids, lanes)
+            self.finish(ids, self.members_of(padded)[0], queue.state(padded))
 
     def rest(self, ids: np.ndarray, problem: Problem, state: Any) -> Any:
         """Record members that rest at the times they have left: they do not move any more."""
@@ -467,32 +409,14 @@ class Driver:
         """Move all members by the chosen strategy. An interrupt ends the run and keeps what there is."""
         states = None
         if memory is not None:
-            fresh = _begin(self.problem, self.method, self.rules, y, t, keys, self.batched)
+            fresh = self.begin(self.problem, self.method, y, t, keys, vector=False)
             states = _remember(fresh, memory)
             self.before = {name: np.asarray(value) for name, value in _counters(states)}
             self.max_steps += int(self.before["stat_accepted"].max())
-        if self.vector:
-            self.lockstep(y, t, keys, states)
-            return
-        width = 1 if self.members < 4 else 4 if self.members < 32 else 16
-        blocks = [np.arange(i, min(i + width, self.members)) for i in range(0, self.members, width)]
-        workers = min(len(blocks), processors())
-        if workers == 1:
-            for ids in blocks:
-                self.block(ids, width, y, t, keys, states)
-            return
-        with ThreadPoolExecutor(workers) as pool:
-            tasks = [pool.submit(self.block, ids, width, y, t, keys, states) for ids in blocks]
-            try:
-                for task in as_completed(tasks):
-                    task.result()
-            except KeyboardInterrupt:
-                self.cancelled = True
-                for task in tasks:
-                    task.result()
-            except BaseException:
-                self.cancelled = True
-                raise
+        if self.lanes:
+            self.groups(self.lanes, y, t, keys)
+        else:
+            self.blocks(y, t, keys, states)
 
     def trajectory(self, clock: float) -> Trajectory:
         """All that was recorded."""
@@ -549,6 +473,7 @@ def _memory(state: Any) -> Any:
             state.h,
             state.rho,
             state.direction,
+            state.age,
             state.stiff,
             state.strikes,
             state.error,
@@ -571,12 +496,13 @@ def _remember(fresh: Any, leaves: Sequence[np.ndarray]) -> Any:
         )
     memory = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
     if isinstance(fresh, _flow.FlowState):
-        h, rho, direction, stiff, strikes, error, *counts = memory
+        h, rho, direction, age, stiff, strikes, error, *counts = memory
         accepted, rejected, stabilised, evaluations = counts
         return fresh._replace(
             h=h,
             rho=rho,
             direction=direction,
+            age=age,
             stiff=stiff,
             strikes=strikes,
             error=error,

@@ -2,7 +2,7 @@ r"""Gradient flow: the vector field, error control and the switch between explic
 
 The flow has two regimes. While it learns, the step is bound by accuracy and a high-order explicit pair is best. Near a
 minimum the step is bound by stability and a Chebyshev-type method wins by $\sqrt{h\rho}$. `advance` moves one run
-through both; it is a pure function of its state, so it may be compiled once, mapped over members or vectorised.
+through both; it is a pure function of its state, so it may be compiled once and mapped over members.
 """
 
 import math
@@ -109,7 +109,7 @@ class GradientField(AbstractField):
 
 
 class FlowState(NamedTuple):
-    """Everything a flow needs to go on."""
+    """Everything a flow needs to go on; `age` counts the steps since the spectral radius was estimated."""
 
     t: Scalar
     y: Vector
@@ -117,6 +117,7 @@ class FlowState(NamedTuple):
     h: Scalar
     rho: Scalar
     direction: Vector
+    age: Int[Array, ""]
     stiff: Bool[Array, ""]
     strikes: Int[Array, ""]
     error: Scalar
@@ -160,6 +161,7 @@ def start(problem: Problem, rules: tuple[Until, ...], y: Vector, t: Scalar) -> F
         h=jnp.min(scales),
         rho=bend / jnp.maximum(speed, tiny),
         direction=f / jnp.maximum(speed, tiny),
+        age=zero + REFRESH,
         stiff=jnp.zeros((), bool),
         strikes=zero,
         error=jnp.ones((), y.dtype),
@@ -182,11 +184,8 @@ def _growth_limit(integrator: AbstractIntegrator, rtol: Scalar) -> Scalar:
     return (math.factorial(power) * rtol) ** (1.0 / power)
 
 
-def _refresh(field: GradientField, state: FlowState) -> FlowState:
-    """Spectral radius by power iteration from the last direction: Rayleigh quotient plus residual, with a margin.
-
-    Also looks whether the state rests: whether no entry of the gradient stands above its rounding.
-    """
+def refresh(field: GradientField, state: FlowState) -> FlowState:
+    """Spectral radius by power iteration from the last direction: Rayleigh quotient plus residual, with a margin."""
     _, jacobian = field.linearize(state.y)
 
     def iterate(_: Int[Array, ""], carry: tuple[Vector, Scalar]) -> tuple[Vector, Scalar]:
@@ -199,7 +198,12 @@ def _refresh(field: GradientField, state: FlowState) -> FlowState:
 
     iterations = 3
     direction, bound = jax.lax.fori_loop(0, iterations, iterate, (state.direction, state.rho))
-    return state._replace(rho=1.1 * bound, direction=direction, evaluations=state.evaluations + 1 + 2 * iterations)
+    return state._replace(
+        rho=1.1 * bound,
+        direction=direction,
+        age=jnp.zeros_like(state.age),
+        evaluations=state.evaluations + 1 + 2 * iterations,
+    )
 
 
 def _locate(
@@ -214,7 +218,7 @@ def _locate(
     return jnp.clip(1.005 * jnp.where(positive, geometric, linear), 0.02, 0.98)
 
 
-def _attempt(
+def attempt(
     field: GradientField,
     method: GradientFlow,
     rules: tuple[Until, ...],
@@ -306,7 +310,7 @@ def _attempt(
     proposed = jnp.where(back, h * fraction, proposed)
 
     # Stiffness watch.
-    stiff, strikes = state.stiff, state.strikes
+    stiff, strikes, age = state.stiff, state.strikes, state.age + 1
     if isinstance(integrator, Switching):
         stiffness = h * state.rho
         near = jnp.where(stiff, take & (stiffness < explicit.stability / 3), stiffness > 0.7 * explicit.stability)
@@ -315,6 +319,8 @@ def _attempt(
         turn = strikes >= jnp.where(stiff, RETURN, STRIKES)
         stiff = stiff ^ turn
         strikes = jnp.where(turn, 0, strikes)
+        # A stabilised step may have failed because the radius has grown.
+        age = jnp.where(turn | (state.stiff & ~good), REFRESH, age)
 
     accepted = state.accepted + take
     ended = lands & (goal >= plan.horizon)
@@ -352,6 +358,7 @@ def _attempt(
         h=proposed,
         rho=state.rho,
         direction=state.direction,
+        age=age,
         stiff=stiff,
         strikes=strikes,
         error=pick(jnp.maximum(safe, 1e-4), state.error),
@@ -377,9 +384,10 @@ def advance(
     budget: Int[Array, ""],
     *,
     room: int,
-    mode: str = "both",
 ) -> tuple[FlowState, Snapshots]:
-    """Move a flow until it ends, `room` snapshots are taken or `budget` steps are tried.
+    """Move one flow until it ends, `room` snapshots are taken or `budget` steps are tried.
+
+    The integrator is chosen step by step: a real branch, not to be vectorised; `_lanes.advance` moves many flows.
 
     Args:
         problem: The problem.
@@ -389,33 +397,20 @@ def advance(
         state: Where to start; a state whose result is not `running` is returned as it is.
         budget: Number of steps to try at the most.
         room: Number of snapshots that fit.
-        mode: `"both"` chooses the integrator step by step (a real branch: do not vectorise it); `"explicit"` and
-            `"stabilised"` use one of the two and return when the other should take over.
     """
     field = GradientField(problem)
 
-    def busy(state: FlowState, count: Array, tries: Array) -> Array:
-        alive = (state.result == int(RESULTS.running)) & (count < room) & (tries < budget)
-        alive &= (plan.every > 0) | (state.window < plan.listed)
-        if mode == "explicit":
-            return alive & ~state.stiff
-        if mode == "stabilised":
-            return alive & state.stiff
-        return alive
+    def goes_on(carry: tuple[FlowState, Snapshots, Array]) -> Array:
+        state, shots, tries = carry
+        return busy(plan, state, shots.filled, room) & (tries < budget)
 
     def block(carry: tuple[FlowState, Snapshots, Array]) -> tuple[FlowState, Snapshots, Array]:
         state, shots, tries = carry
-        state = _refresh(field, state)
-        was, losses, first = state.stiff, state.rejected, tries
+        state = jax.lax.cond(state.age >= REFRESH, lambda s: refresh(field, s), lambda s: s, state)
 
-        def keep(inner: tuple[FlowState, Snapshots, Array]) -> Array:
+        def one(inner: tuple[FlowState, Snapshots, Array]) -> tuple[FlowState, Snapshots, Array]:
             state, shots, tries = inner
-            fresh = (tries - first < REFRESH) & ((state.rejected == losses) | ~was)
-            return busy(state, shots.filled, tries) & (state.stiff == was) & fresh
-
-        def attempt(inner: tuple[FlowState, Snapshots, Array]) -> tuple[FlowState, Snapshots, Array]:
-            state, shots, tries = inner
-            state, due = _attempt(field, method, rules, plan, mode, state)
+            state, due = attempt(field, method, rules, plan, "both", state)
             row = jnp.minimum(shots.filled, room - 1)
             shots = Snapshots(
                 shots.times.at[row].set(jnp.where(due, state.t, shots.times[row])),
@@ -424,11 +419,16 @@ def advance(
             )
             return state, shots, tries + 1
 
-        return jax.lax.while_loop(keep, attempt, (state, shots, tries))
+        return jax.lax.while_loop(lambda c: goes_on(c) & (c[0].age < REFRESH), one, (state, shots, tries))
 
     shots = Snapshots(
         jnp.zeros(room, state.y.dtype), jnp.zeros((room, state.y.shape[0]), state.y.dtype), jnp.zeros((), int)
     )
-    carry = (state, shots, jnp.zeros((), int))
-    state, shots, _ = jax.lax.while_loop(lambda c: busy(c[0], c[1].filled, c[2]), block, carry)
+    state, shots, _ = jax.lax.while_loop(goes_on, block, (state, shots, jnp.zeros((), int)))
     return state, shots
+
+
+def busy(plan: Plan, state: FlowState, filled: Array, room: int) -> Array:
+    """Whether a flow has something to do and room to record it; for one flow, or for many side by side."""
+    running = (state.result == int(RESULTS.running)) & (filled < room)
+    return running & ((plan.every > 0) | (state.window < plan.listed))

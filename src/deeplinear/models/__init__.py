@@ -29,6 +29,7 @@ from deeplinear.models._data import (
     semantic_hierarchy as semantic_hierarchy,
     whiten as whiten,
 )
+from deeplinear.models._entries import NetworkEntries as NetworkEntries, sparse_completion as sparse_completion
 from deeplinear.models._gram import entry_gradient as entry_gradient, entry_gram as entry_gram
 from deeplinear.models._inits import (
     AbstractInit as AbstractInit,
@@ -59,7 +60,7 @@ from deeplinear.models._masked import (
     skip_network as skip_network,
     surviving_laws as surviving_laws,
 )
-from deeplinear.models._networks import DeepLinear as DeepLinear
+from deeplinear.models._networks import DeepLinear as DeepLinear, NarrowDeepLinear as NarrowDeepLinear
 from deeplinear.models._patterns import (
     Component as Component,
     Connectivity as Connectivity,

@@ -21,6 +21,7 @@ from deeplinear.core import (
     near_name,
 )
 from deeplinear.models._base import AbstractModel
+from deeplinear.models._entries import NetworkEntries
 from deeplinear.models._networks import DeepLinear
 
 
@@ -280,7 +281,9 @@ class WarmStart(AbstractInit):
 
 
 def network_of(where: str, model: AbstractModel) -> DeepLinear:
-    """`model` as a feed-forward network, or a refusal."""
+    """`model` as a feed-forward network, seen as a whole or at some entries, or a refusal."""
+    if isinstance(model, NetworkEntries):
+        return model.network
     if not isinstance(model, DeepLinear):
         raise TypeError(f"{where}: model must be a DeepLinear network, but is a {type(model).__name__}.")
     return model

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -65,11 +66,14 @@ class DeepLinear(AbstractModel[PrefixProducts]):
         """Number of parameters."""
         return sum(rows * columns for rows, columns in self.shapes)
 
+    def _multiply(self, left: Matrix, right: Matrix) -> Matrix:
+        return left @ right
+
     def forward(self, params: Params) -> tuple[Matrix, PrefixProducts]:
         """Product $W_{L:1}$ and all prefixes."""
         prefixes = [params[0]]
         for layer in params[1:]:
-            prefixes.append(layer @ prefixes[-1])
+            prefixes.append(self._multiply(layer, prefixes[-1]))
         return prefixes[-1], PrefixProducts(tuple(prefixes))
 
     def product(self, params: Params) -> Matrix:
@@ -113,8 +117,8 @@ class DeepLinear(AbstractModel[PrefixProducts]):
         gradients: list[Matrix] = []
         backward = cotangent
         for position in range(self.depth - 1, 0, -1):
-            gradients.append(backward @ memo.prefixes[position - 1].T)
-            backward = params[position].T @ backward
+            gradients.append(self._multiply(backward, memo.prefixes[position - 1].T))
+            backward = self._multiply(params[position].T, backward)
         gradients.append(backward)
         return tuple(reversed(gradients))
 
@@ -122,7 +126,8 @@ class DeepLinear(AbstractModel[PrefixProducts]):
         r"""$\sum_l W_{L:l+1} V_l W_{l-1:1}$ and the tangents of all prefixes."""
         tangents = [tangent[0]]
         for position in range(1, self.depth):
-            tangents.append(tangent[position] @ memo.prefixes[position - 1] + params[position] @ tangents[-1])
+            below = memo.prefixes[position - 1]
+            tangents.append(self._multiply(tangent[position], below) + self._multiply(params[position], tangents[-1]))
         return tangents[-1], PrefixProducts(tuple(tangents))
 
     def pullback_derivative(
@@ -137,9 +142,11 @@ class DeepLinear(AbstractModel[PrefixProducts]):
         result: list[Matrix] = []
         backward, moved = cotangent, jnp.zeros_like(cotangent)
         for position in range(self.depth - 1, 0, -1):
-            result.append(moved @ memo.prefixes[position - 1].T + backward @ memo_tangent.prefixes[position - 1].T)
-            moved = tangent[position].T @ backward + params[position].T @ moved
-            backward = params[position].T @ backward
+            below, below_tangent = memo.prefixes[position - 1], memo_tangent.prefixes[position - 1]
+            result.append(self._multiply(moved, below.T) + self._multiply(backward, below_tangent.T))
+            layer = params[position].T
+            moved = self._multiply(tangent[position].T, backward) + self._multiply(layer, moved)
+            backward = self._multiply(layer, backward)
         result.append(moved)
         return tuple(reversed(result))
 
@@ -167,3 +174,17 @@ class DeepLinear(AbstractModel[PrefixProducts]):
         shapes = tuple(tuple(np.shape(layer)) for layer in params)
         if shapes != self.shapes:
             raise ValueError(f"{where}: params must have layer shapes {self.shapes}, but has {shapes}.")
+
+
+class NarrowDeepLinear(DeepLinear):
+    """The same network with its matrix products written out as sums of outer products.
+
+    For many narrow networks side by side, under `jax.vmap`: libraries of linear algebra are slow on batches of tiny
+    matrices.
+    """
+
+    def _multiply(self, left: Matrix, right: Matrix) -> Matrix:
+        result = left[:, 0, None] * right[None, 0]
+        for position in range(1, left.shape[1]):
+            result = result + left[:, position, None] * right[None, position]
+        return jax.lax.optimization_barrier(result)  # else it would be computed again for each of its uses

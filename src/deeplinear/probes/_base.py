@@ -21,7 +21,7 @@ from deeplinear.core import (
     Params,
     is_concrete,
 )
-from deeplinear.models import DeepLinear, Problem
+from deeplinear.models import DeepLinear, NetworkEntries, Problem
 
 Time = Num[Array, ""] | float | int
 """The time that a probe is given."""
@@ -174,8 +174,16 @@ def dimension_names(item: AbstractProbe, ndim: int) -> tuple[str, ...]:
     return item.dims
 
 
-def network_of(problem: Problem, where: str) -> DeepLinear:
-    """The model as a feed-forward network, or a refusal that names it."""
+def network_of(problem: Problem, where: str, *, entries: bool = False) -> DeepLinear:
+    """The model as a feed-forward network, or a refusal that names it.
+
+    Args:
+        problem: The problem.
+        where: Who asks.
+        entries: Whether it may be a network of which only some entries are seen: for what looks at layers alone.
+    """
+    if entries and isinstance(problem.model, NetworkEntries):
+        return problem.model.network
     if not isinstance(problem.model, DeepLinear):
         raise TypeError(
             f"{where}: problem.model must be a DeepLinear network, but is {type(problem.model).__name__}; this "

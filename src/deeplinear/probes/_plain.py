@@ -97,28 +97,28 @@ def layer_norms(t: Time, params: Params, problem: Problem) -> Float[Array, " dep
 @probe(dims=("pair",))
 def layer_balancedness(t: Time, params: Params, problem: Problem) -> Float[Array, " pairs"]:
     r"""Frobenius norms of the conserved quantities $C_l = W_{l+1}^\top W_{l+1} - W_l W_l^\top$."""
-    network_of(problem, "layer_balancedness")
+    network_of(problem, "layer_balancedness", entries=True)
     return balancedness(params)
 
 
 @probe(dims=("pair",))
 def layer_lambda(t: Time, params: Params, problem: Problem) -> Float[Array, " pairs"]:
     r"""Multiple of the identity nearest to each conserved quantity, $\hat\lambda_l = \mathrm{tr}(C_l)/d_l$."""
-    network_of(problem, "layer_lambda")
+    network_of(problem, "layer_lambda", entries=True)
     return lambda_estimate(params).lam
 
 
 @probe(dims=("pair",))
 def layer_lambda_residual(t: Time, params: Params, problem: Problem) -> Float[Array, " pairs"]:
     r"""What `layer_lambda` leaves over in Frobenius norm, $\|C_l - \hat\lambda_l I\|_F$."""
-    network_of(problem, "layer_lambda_residual")
+    network_of(problem, "layer_lambda_residual", entries=True)
     return lambda_estimate(params).frobenius
 
 
 @probe(dims=("pair",))
 def layer_lambda_operator_residual(t: Time, params: Params, problem: Problem) -> Float[Array, " pairs"]:
     r"""What `layer_lambda` leaves over in operator norm, $\|C_l - \hat\lambda_l I\|_2$."""
-    network_of(problem, "layer_lambda_operator_residual")
+    network_of(problem, "layer_lambda_operator_residual", entries=True)
     return lambda_estimate(params).operator
 
 
@@ -129,7 +129,7 @@ def layer_alignment(t: Time, params: Params, problem: Problem) -> Float[Array, "
     One where what the lower layer writes most strongly is what the upper one reads most strongly. It says nothing
     where a leading singular value is repeated or zero, as its vector is then arbitrary.
     """
-    network_of(problem, "layer_alignment")
+    network_of(problem, "layer_alignment", entries=True)
     factors = [svd(layer) for layer in params]
     pairs = itertools.pairwise(factors)
     return jnp.array([jnp.abs(jnp.vdot(u[:, 0], vt[0])) for (u, _, _), (_, _, vt) in pairs], dtype=params[0].dtype)
@@ -203,7 +203,7 @@ class Conserved(AbstractProbe):
         return (f"hidden_{self.pair}_row", f"hidden_{self.pair}_column")
 
     def __call__(self, t: Time, params: Params, problem: Problem) -> Matrix:
-        network_of(problem, "Conserved")
+        network_of(problem, "Conserved", entries=True)
         if self.pair > len(params) - 1:
             raise ValueError(f"Conserved: pair must be at most the depth - 1, {len(params) - 1}, but is {self.pair}.")
         return conserved(params[self.pair - 1 : self.pair + 1])[0]
@@ -229,7 +229,7 @@ class Drift(AbstractProbe):
         return ("pair",)
 
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " pairs"]:
-        network_of(problem, "Drift")
+        network_of(problem, "Drift", entries=True)
         return drift(params, self.reference)
 
 

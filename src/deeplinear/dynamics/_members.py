@@ -1,0 +1,121 @@
+"""Members of an ensemble as rows of stacked arrays: put together, picked out, recorded."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from deeplinear.core import RESULTS
+
+Item = TypeVar("Item")
+
+
+def stack_members(items: Sequence[Item], where: str, name: str) -> Item:
+    """A list of modules or parameter tuples of the same structure as one with a leading member axis."""
+    structure = jax.tree.structure(items[0])
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(items[0])]
+    for position, item in enumerate(items):
+        same = jax.tree.structure(item) == structure and [np.shape(leaf) for leaf in jax.tree.leaves(item)] == shapes
+        if not same:
+            raise ValueError(
+                f"{where}: {name}[{position}] must have the same structure and shapes as {name}[0]; "
+                "run members of different shapes in separate ensembles."
+            )
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *items)
+
+
+def on_host() -> bool:
+    """Whether arrays lie in the host's memory, where small operations are cheap and members may run on threads."""
+    return jax.default_backend() == "cpu"
+
+
+@jax.jit
+def _take_rows(tree: Item, ids: Array) -> Item:
+    return jax.tree.map(lambda leaf: leaf[ids], tree)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _put_rows(tree: Item, ids: Array, part: Item) -> Item:
+    return jax.tree.map(lambda whole, new: whole.at[ids].set(new, mode="drop"), tree, part)
+
+
+def take(tree: Item, ids: np.ndarray) -> Item:
+    """The members `ids` of a stacked tree."""
+    if on_host():
+        return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[ids]), tree)
+    return _take_rows(tree, jnp.asarray(ids))
+
+
+def put(tree: Item, ids: np.ndarray, part: Item) -> Item:
+    """A stacked tree with its members `ids` replaced by the first rows of another; the old tree is used up."""
+    whole, new = jax.tree.leaves(tree), jax.tree.leaves(part)
+    if not on_host():
+        beyond = np.full(len(new[0]) - len(ids), len(whole[0]))  # rows that go nowhere
+        return _put_rows(tree, jnp.asarray(np.concatenate([ids, beyond])), part)
+    for old, rows in zip(whole, new, strict=True):
+        old[ids] = np.asarray(rows)[: len(ids)]
+    return tree
+
+
+def join(parts: Sequence[Item], members: int) -> Item:
+    """Stacked trees one after the other, of which only the first `members` rows are kept."""
+    if on_host():
+        return jax.tree.map(lambda *rows: np.concatenate([np.asarray(row) for row in rows])[:members], *parts)
+    return _join(tuple(parts), members)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _join(parts: tuple[Item, ...], members: int) -> Item:
+    return jax.tree.map(lambda *rows: jnp.concatenate(rows)[:members], *parts)
+
+
+def padded_to(ids: np.ndarray, width: int) -> np.ndarray:
+    """Member numbers, the last one repeated up to a width."""
+    return np.concatenate([ids, np.repeat(ids[-1:], width - len(ids))])
+
+
+def without_padding(state: Any, live: int) -> Any:
+    """States of which only the first `live` ones run."""
+    if live == len(state.result):
+        return state
+    result = np.asarray(state.result).copy()
+    result[live:] = RESULTS.completed
+    return state._replace(result=jnp.asarray(result))
+
+
+class Recorder:
+    """Arrays of recorded values that grow as records come in."""
+
+    def __init__(self, members: int, expected: int, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.lengths = np.zeros(members, int)
+        self.times = np.full((members, max(expected, 1)), np.nan)
+        self.values: dict[str, np.ndarray] = {}
+
+    def _room_for(self, needed: int) -> None:
+        have = self.times.shape[1]
+        if needed > have:
+            extra = max(needed - have, have)
+
+            def longer(array: np.ndarray) -> np.ndarray:
+                pad = np.full((array.shape[0], extra, *array.shape[2:]), np.nan)
+                return np.concatenate([array, pad], axis=1)
+
+            self.times = longer(self.times)
+            self.values = {name: longer(array) for name, array in self.values.items()}
+
+    def add(self, ids: np.ndarray, counts: np.ndarray, times: np.ndarray, values: Sequence[np.ndarray]) -> None:
+        if not self.values:
+            for name, value in zip(self.names, values, strict=True):
+                self.values[name] = np.full((*self.times.shape, *value.shape[2:]), np.nan)
+        self._room_for(int(np.max(self.lengths[ids] + counts, initial=0)))
+        rows, columns = np.nonzero(np.arange(times.shape[1]) < counts[:, None])
+        where = (ids[rows], self.lengths[ids[rows]] + columns)
+        self.times[where] = times[rows, columns]
+        for name, value in zip(self.names, values, strict=True):
+            self.values[name][where] = value[rows, columns]
+        self.lengths[ids] += counts
