@@ -115,6 +115,7 @@ from deeplinear.geometry._metric import (
     Metric as Metric,
     metric_eigenvalue as metric_eigenvalue,
 )
+from deeplinear.geometry._pairs import Distances as Distances, distances as distances
 from deeplinear.geometry._powers import (
     gram_power_derivative as gram_power_derivative,
     power_derivative as power_derivative,

@@ -1,30 +1,23 @@
-r"""Geodesics between two matrices as a boundary value problem, by Gauss collocation. Unchecked, on the host.
+r"""Geodesics between many pairs of matrices as boundary value problems, by Gauss collocation. Unchecked, on the host.
 
 $[0, 1]$ is cut into equal intervals. On each the state $y = (X, P)$ is a polynomial whose derivative meets Hamilton's
-equations at six Gauss points (order twelve at the ends of the interval). Newton's method works with the derivative of
-the equations by differences, since that of a singular value decomposition does not exist at equal singular values,
-while the equations are smooth there. All evaluations go through one compiled program for each size of matrix.
+equations at six Gauss points (order twelve at the ends of the interval). Newton's method works with the second
+derivatives of the Hamiltonian (`_curvature.py`), for all pairs of a batch at once; those that are done, or stuck, leave
+it. Plain arrays of one size and NumPy's stacked linear algebra: nothing is compiled.
+
+Within an interval the momenta at the Gauss points follow from the points there, since $\partial\dot X/\partial P$ is
+positive definite; that leaves a system of six times the entries of a matrix, from which follows an affine map of the
+state at the start of the interval to that at its end, and for the first momentum a system of the entries of a matrix.
 """
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.geometry._hamiltonian import geodesic_field
-from deeplinear.geometry._metric import Metric
-
-TOGETHER = 32
-"""Evaluations of the equations in one call."""
-
-DIFFERENCE = 1e-7
-"""Step of the differences, relative to the size of the point or of the momentum."""
+from deeplinear.geometry._curvature import curvature, frames_of
 
 SHORTEST = 1 / 64
 """Shortest share of a Newton step that is tried."""
-
-_fields = jax.jit(jax.vmap(geodesic_field, in_axes=(None, 0, 0)))
 
 NODES = 0.5 + np.polynomial.legendre.leggauss(6)[0] / 2
 """Gauss points in the unit interval."""
@@ -41,15 +34,22 @@ def _integrals(ends: np.ndarray) -> np.ndarray:
 
 STAGES = _integrals(NODES)
 WEIGHTS = _integrals(np.ones(1))[0]
+SLOPES = np.linalg.inv(STAGES)
+"""Derivatives at the nodes from the changes since the start of the interval, times its length."""
+
+MIDDLE = _integrals(np.array([0.5]))[0]
+BASIS = np.linalg.inv(np.vander(2 * NODES - 1, increasing=True))
+HALVES = [np.vander(2 * (NODES + shift) / 2 - 1, len(NODES), increasing=True) @ BASIS for shift in (0, 1)]
+"""Values at the nodes of either half of an interval from those at the nodes of the whole."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-    """A path: states at the starts of the intervals and at the end, and derivatives at the Gauss points.
+    """Paths: states at the starts of the intervals and at the end, and derivatives at the Gauss points.
 
     Attributes:
-        states: (intervals + 1, 2, size, size); points and momenta.
-        slopes: (intervals, 6, 2, size, size).
+        states: (pairs, intervals + 1, 2, size, size); points and momenta.
+        slopes: (pairs, intervals, 6, 2, size, size).
     """
 
     states: np.ndarray
@@ -58,36 +58,51 @@ class Mesh:
     @property
     def intervals(self) -> int:
         """Number of intervals."""
-        return len(self.slopes)
+        return self.slopes.shape[1]
 
     @property
     def inner(self) -> np.ndarray:
         """States at the Gauss points."""
-        return self.states[:-1, None] + np.einsum("jl,kl...->kj...", STAGES, self.slopes) / self.intervals
+        return self.states[:, :-1, None] + _weighted(STAGES, self.slopes) / self.intervals
+
+    @property
+    def momenta(self) -> np.ndarray:
+        """Momenta at the start."""
+        return self.states[:, 0, 1]
 
     def finer(self) -> "Mesh":
         """The same polynomials on intervals of half the length."""
-        middle = self.states[:-1] + np.einsum("l,kl...->k...", _integrals(np.array([0.5]))[0], self.slopes) / (
-            self.intervals
+        begins = self.states[:, :-1]
+        middle = begins + _weighted(MIDDLE[None], self.slopes)[:, :, 0] / self.intervals
+        count, shape = len(begins), begins.shape[2:]
+        states = np.stack([begins, middle], axis=2).reshape(count, -1, *shape)
+        slopes = np.stack([_weighted(half, self.slopes) for half in HALVES], axis=2)
+        return Mesh(
+            np.concatenate([states, self.states[:, -1:]], axis=1), slopes.reshape(count, -1, len(NODES), *shape)
         )
-        states = np.concatenate([np.stack([self.states[:-1], middle], axis=1).reshape(-1, *middle.shape[1:])])
-        basis = np.linalg.inv(np.vander(2 * NODES - 1, increasing=True))
-        halves = [np.vander(2 * (NODES + shift) / 2 - 1, len(NODES), increasing=True) @ basis for shift in (0, 1)]
-        slopes = np.stack([np.einsum("jl,kl...->kj...", half, self.slopes) for half in halves], axis=1)
-        return Mesh(np.concatenate([states, self.states[-1:]]), slopes.reshape(-1, *self.slopes.shape[1:]))
 
-    def towards(self, end: np.ndarray) -> "Mesh":
-        """The path moved to another end, in proportion to time."""
-        move = np.zeros_like(self.states[-1])
-        move[0] = end - self.states[-1, 0]
+    def towards(self, ends: np.ndarray) -> "Mesh":
+        """The paths moved to other ends, in proportion to time."""
+        move = np.zeros_like(self.states[:, -1])
+        move[:, 0] = ends - self.states[:, -1, 0]
         times = np.arange(self.intervals + 1) / self.intervals
-        return Mesh(self.states + times[:, None, None, None] * move, self.slopes + move)
+        return Mesh(self.states + times[:, None, None, None] * move[:, None], self.slopes + move[:, None, None])
+
+    def backwards(self) -> "Mesh":
+        """The paths the other way: momenta change their sign, and so do the derivatives of the points."""
+        states, slopes = self.states[:, ::-1].copy(), self.slopes[:, ::-1, ::-1].copy()
+        states[:, :, 1] *= -1
+        slopes[:, :, :, 0] *= -1
+        return Mesh(states, slopes)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> "Mesh":
+        """Some of the paths."""
+        return Mesh(self.states[rows], self.slopes[rows])
 
 
 def mesh_through(states: np.ndarray, inner: np.ndarray) -> Mesh:
-    """The path with given states at the ends of the intervals and at the Gauss points."""
-    slopes = np.einsum("jl,kl...->kj...", np.linalg.inv(STAGES), inner - states[:-1, None]) * len(inner)
-    return Mesh(states, slopes)
+    """The paths with given states at the ends of the intervals and at the Gauss points."""
+    return Mesh(states, _weighted(SLOPES, inner - states[:, :-1, None]) * inner.shape[1])
 
 
 def mesh_times(intervals: int) -> np.ndarray:
@@ -98,138 +113,181 @@ def mesh_times(intervals: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Solved:
-    """What Newton's method came to.
+    """What Newton's method came to, pairs first.
 
     Attributes:
-        mesh: The path.
-        residual: Root mean square of what is missed of the equations and of the ends.
-        response: Derivative of the end point by the first momentum, as a matrix on entries.
+        mesh: The paths.
+        residuals: Root mean square of what is missed of the equations and of the ends.
+        responses: Derivatives of the end points by the first momenta, as matrices on entries.
+        missed: Largest entry of what the first linearisation says that the geodesics with the first momenta and the
+            first points of the mesh that was given miss the ends by.
         iterations: Newton steps taken.
-        converged: Whether the residual is below the tolerance.
+        converged: Whether the residuals are below the tolerance.
     """
 
     mesh: Mesh
-    residual: float
-    response: np.ndarray
-    iterations: int
-    converged: bool
+    residuals: np.ndarray
+    responses: np.ndarray
+    missed: np.ndarray
+    iterations: np.ndarray
+    converged: np.ndarray
 
 
-def solve(metric: Metric, mesh: Mesh, start: np.ndarray, end: np.ndarray, *, tolerance: float, most: int) -> Solved:
-    """The path between two points that meets the equations, by damped Newton steps from a given one.
+def solve(rate: float, mesh: Mesh, starts: np.ndarray, ends: np.ndarray, *, tolerance: float, most: int) -> Solved:
+    """The paths between pairs of points that meet the equations, by damped Newton steps from given ones.
 
     Args:
-        metric: The metric.
-        mesh: The first path.
-        start: First point.
-        end: Last point.
+        rate: One over the depth; the metric is the normalised one.
+        mesh: The first paths.
+        starts: First points, pairs first.
+        ends: Last points.
         tolerance: Largest residual.
         most: Most Newton steps.
     """
     with np.errstate(all="ignore"):  # paths that leave the finite numbers are given up
-        return _solve(metric, mesh, np.stack([start, end]), tolerance, most)
+        return _solve(rate, mesh, np.stack([starts, ends], axis=1), tolerance, most)
 
 
-def _solve(metric: Metric, mesh: Mesh, goal: np.ndarray, tolerance: float, most: int) -> Solved:
-    start = goal[0]
-    values = _evaluate(metric, mesh.inner)
-    missed = _missed(mesh, values, goal)
-    size, response = _size(missed), np.zeros((start.size, start.size))
-    for count in range(most):
-        move, response = _newton(metric, mesh, values, missed)
-        share, better = 1.0, None
-        while share >= SHORTEST:
-            trial = Mesh(mesh.states + share * move.states, mesh.slopes + share * move.slopes)
-            found = _evaluate(metric, trial.inner)
-            left = _missed(trial, found, goal)
-            if np.isfinite(_size(left)) and _size(left) <= (1 - 0.25 * share) * size:
-                better = trial, found, left
-                break
+def _solve(rate: float, mesh: Mesh, goals: np.ndarray, tolerance: float, most: int) -> Solved:
+    count, entries = len(goals), goals[0, 0].size
+    states, slopes = mesh.states.copy(), mesh.slopes.copy()
+    responses = np.zeros((count, entries, entries))
+    sizes, first, steps = np.full(count, np.inf), np.full(count, np.inf), np.zeros(count, dtype=int)
+    active = np.arange(count)
+    frames = frames_of(rate, mesh.inner)
+    for step in range(most):
+        here = Mesh(states[active], slopes[active])
+        missed = _missed(here, frames.found, goals[active])
+        sizes[active] = _sizes(missed)
+        move, responses[active], ahead = _newton(here, curvature(rate, frames), missed)
+        if step == 0:
+            first = ahead
+        steps[active] += 1
+        # Each takes the longest share of its step that makes it better; those that find none leave.
+        wanting, share, better = np.arange(len(active)), 1.0, np.zeros(len(active), dtype=bool)
+        at = frames
+        while share >= SHORTEST and wanting.size:
+            rows = active[wanting]
+            trial = Mesh(
+                here.states[wanting] + share * move.states[wanting], here.slopes[wanting] + share * move.slopes[wanting]
+            )
+            at = frames_of(rate, trial.inner)
+            left = _sizes(_missed(trial, at.found, goals[rows]))
+            fine = left <= (1 - 0.25 * share) * sizes[rows]  # false for what is not a number
+            taken = rows[fine]
+            states[taken], slopes[taken], sizes[taken] = trial.states[fine], trial.slopes[fine], left[fine]
+            better[wanting[fine]] = True
+            wanting = wanting[~fine]
             share /= 2
-        if better is None:
-            return Solved(mesh, size, response, count + 1, size <= tolerance)
-        mesh, values, missed = better
-        size = _size(missed)
-        # The last steps are of rounding: the derivative is good to seven digits, so one more would change nothing.
-        if size <= tolerance:
-            return Solved(mesh, size, response, count + 1, True)
-    return Solved(mesh, size, response, most, size <= tolerance)
+        going = better & (sizes[active] > tolerance)
+        active = active[going]
+        if not active.size:
+            break
+        # Where all took the whole step, the equations are known there.
+        frames = (
+            at.some(going) if share == 0.5 and better.all() else frames_of(rate, Mesh(states, slopes)[active].inner)
+        )
+    return Solved(Mesh(states, slopes), sizes, responses, first, steps, sizes <= tolerance)
 
 
 Missed = tuple[np.ndarray, np.ndarray, np.ndarray]
 """What is missed of the equations at the Gauss points, of continuity, and of the two ends."""
 
 
-def _missed(mesh: Mesh, values: np.ndarray, goal: np.ndarray) -> Missed:
-    ends = mesh.states[:-1] + np.einsum("l,kl...->k...", WEIGHTS, mesh.slopes) / mesh.intervals
-    return values - mesh.slopes, ends - mesh.states[1:], goal - mesh.states[[0, -1], 0]
+def _missed(mesh: Mesh, values: np.ndarray, goals: np.ndarray) -> Missed:
+    ends = mesh.states[:, :-1] + _weighted(WEIGHTS[None], mesh.slopes)[:, :, 0] / mesh.intervals
+    return values - mesh.slopes, ends - mesh.states[:, 1:], goals - mesh.states[:, [0, -1], 0]
 
 
-def _size(missed: Missed) -> float:
-    equations, steps, ends = missed
-    means = np.mean(equations**2) + np.sum(steps**2) / steps[0].size + np.sum(ends**2) / ends[0].size
-    return float(np.sqrt(means))
+def _sizes(missed: Missed) -> np.ndarray:
+    equations, steps, ends = (part.reshape(len(part), -1) for part in missed)
+    entries = missed[2][0, 0].size
+    means = np.mean(equations**2, axis=1) + (np.sum(steps**2, axis=1) / 2 + np.sum(ends**2, axis=1)) / entries
+    return np.sqrt(means)
 
 
-def _evaluate(metric: Metric, states: np.ndarray) -> np.ndarray:
-    """The equations at many states (..., 2, size, size), a fixed number in each call."""
-    shape = states.shape
-    flat = states.reshape(-1, *shape[-3:])
-    count = len(flat)
-    padded = np.concatenate([flat, np.repeat(flat[-1:], -count % TOGETHER, axis=0)])
-    parts = [
-        _fields(metric, jnp.asarray(part[:, 0]), jnp.asarray(part[:, 1]))
-        for part in padded.reshape(-1, TOGETHER, *shape[-3:])
-    ]
-    both = [np.stack([np.asarray(velocity), np.asarray(force)], axis=1) for velocity, force in parts]
-    return np.concatenate(both)[:count].reshape(shape)
+def _newton(
+    mesh: Mesh, blocks: tuple[np.ndarray, np.ndarray, np.ndarray], missed: Missed
+) -> tuple[Mesh, np.ndarray, np.ndarray]:
+    """Newton steps, the derivatives of the end points by the first momenta, and what the ends are missed by.
 
-
-def _newton(metric: Metric, mesh: Mesh, values: np.ndarray, missed: Missed) -> tuple[Mesh, np.ndarray]:
-    """A Newton step, and the derivative of the end point by the first momentum.
-
-    Within an interval the slopes follow from the state at its start; that leaves one affine map from each state to the
-    next, and for the first momentum a system of the size of the matrix.
+    With $D$ the matrix of derivatives at the nodes, $V_P = W^{-1}$, $V_X$, $F_X$ the derivatives of velocity and force
+    ($F_P = -V_X^T$) and $G = WV_X$, the changes $x$ at the nodes solve
+    $(DWD - DG + G^TD - V_X^TG - F_X)x = D\\,1\\,p_0 + (DW + G^T)(D\\,1\\,x_0 + r_X) + r_P$, and
+    $p = W(Dx - D\\,1\\,x_0 - V_Xx - r_X)$.
     """
     equations, steps, ends = missed
-    count, stages = mesh.slopes.shape[:2]
-    entries = mesh.states[0].size
-    jacobians = _jacobians(metric, mesh.inner, values)
-    system = np.eye(stages * entries) - np.einsum("kjab,jl->kjalb", jacobians, STAGES / count).reshape(
-        count, stages * entries, stages * entries
+    pairs, count, stages = mesh.slopes.shape[:3]
+    half = mesh.states[0, 0, 0].size
+    inverse, cross, force = (part.reshape(pairs, count, stages, half, half) for part in blocks)
+    slopes = SLOPES * count
+    row = slopes.sum(axis=1)
+    right = equations.reshape(pairs, count, stages, 2, half, 1)
+    mixed = inverse @ cross
+    turned = np.swapaxes(mixed, -1, -2)
+    # Blocks (j, l) of the system.
+    square = np.einsum("jm,ml->jlm", slopes, slopes).reshape(-1, stages)
+    system = (square @ inverse.reshape(pairs, count, stages, -1)).reshape(pairs, count, stages, stages, half, half)
+    system += slopes[:, :, None, None] * (turned[:, :, :, None] - mixed[:, :, None])
+    inner = range(stages)
+    system[:, :, inner, inner] -= np.swapaxes(cross, -1, -2) @ mixed + force
+    system = system.transpose(0, 1, 2, 4, 3, 5).reshape(pairs, count, stages * half, -1)
+    # Columns: the point at the start, the momentum there, what the equations miss.
+    given = np.concatenate([row[:, None, None] * np.eye(half) + np.zeros_like(inverse), right[..., 0, :, :]], axis=-1)
+    pushed = inverse @ given
+    known = _weighted(slopes, pushed) + turned @ given
+    known[..., -1:] += right[..., 1, :, :]
+    known = np.concatenate(
+        [known[..., :half], np.broadcast_to(row[:, None, None] * np.eye(half), inverse.shape), known[..., half:]],
+        axis=-1,
     )
-    right = np.concatenate([jacobians.reshape(count, -1, entries), equations.reshape(count, -1, 1)], axis=2)
-    follow = np.linalg.solve(system, right).reshape(count, stages, entries, entries + 1)
-    across = np.einsum("l,klab->kab", WEIGHTS, follow) / count
-    maps, shifts = np.eye(entries) + across[..., :-1], across[..., -1] + steps.reshape(count, entries)
-    half = entries // 2
-    # δy at the start is fixed but for the momentum: affine in it, carried through.
-    carried = np.zeros((entries, half + 1))
-    carried[half:, :-1] = np.eye(half)
-    carried[:half, -1] = ends[0].ravel()
-    chain = [carried]
-    for step, shift in zip(maps, shifts, strict=True):
-        carried = step @ carried
-        carried[:, -1] += shift
-        chain.append(carried)
-    response = carried[:half, :-1]
+    flat = known.reshape(pairs, count, stages * half, -1)
     try:
-        momentum = np.linalg.solve(response, ends[1].ravel() - carried[:half, -1])
-    except np.linalg.LinAlgError:
-        momentum = np.linalg.lstsq(response, ends[1].ravel() - carried[:half, -1], rcond=None)[0]
-    states = np.array([link @ np.append(momentum, 1.0) for link in chain])
-    slopes = np.einsum("kjab,kb->kja", follow[..., :-1], states[:-1]) + follow[..., -1]
-    return Mesh(states.reshape(mesh.states.shape), slopes.reshape(mesh.slopes.shape)), response
-
-
-def _jacobians(metric: Metric, states: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Derivatives of the equations at the Gauss points, by differences."""
-    entries = states[0, 0].size
-    sizes = DIFFERENCE * np.sqrt(np.mean(states**2, axis=(3, 4)))
-    sizes = np.maximum(sizes, 1e-3 * DIFFERENCE)
-    steps = np.repeat(sizes, entries // 2, axis=2)
-    moved = states[:, :, None] + (steps[..., None] * np.eye(entries)).reshape(
-        *states.shape[:2], entries, *states.shape[2:]
+        points = np.linalg.solve(system, flat)
+    except np.linalg.LinAlgError:  # one of them is singular: none may be left without an answer
+        points = np.linalg.pinv(np.nan_to_num(system)) @ flat
+    points = points.reshape(known.shape)
+    momenta = inverse @ _weighted(slopes, points) - mixed @ points
+    momenta[..., :half] -= pushed[..., :half]
+    momenta[..., -1:] -= pushed[..., half:]
+    follow = np.concatenate([points, momenta], axis=-2)
+    # Weights of the changes at the nodes in the change over the interval.
+    carry = (WEIGHTS @ SLOPES)[None]
+    across = _weighted(carry, follow)[:, :, 0]
+    across[..., :-1] += (1 - carry.sum()) * np.eye(2 * half)
+    across[..., -1] += steps.reshape(pairs, count, -1)
+    # The change at the start is fixed but for the momentum: affine in it, carried through.
+    carried = np.zeros((pairs, 2 * half, half + 1))
+    carried[:, half:, :-1] = np.eye(half)
+    carried[:, :half, -1] = ends[:, 0].reshape(pairs, -1)
+    chain = [carried]
+    for k in range(count):
+        carried = across[:, k, :, :-1] @ carried
+        carried[..., -1] += across[:, k, :, -1]
+        chain.append(carried)
+    response, short = carried[:, :half, :-1], ends[:, 1].reshape(pairs, -1) - carried[:, :half, -1]
+    momentum = _solutions(response, short)
+    links = np.stack(chain, axis=1)
+    states = (links[..., :-1] @ momentum[:, None, :, None])[..., 0] + links[..., -1]
+    begins = np.concatenate([states[:, :-1], np.ones((pairs, count, 1))], axis=-1)
+    inside = (follow @ begins[:, :, None, :, None])[..., 0]
+    moved = _weighted(slopes, inside - states[:, :-1, None])
+    return (
+        Mesh(states.reshape(mesh.states.shape), moved.reshape(mesh.slopes.shape)),
+        response,
+        np.max(np.abs(short), axis=1),
     )
-    change = (_evaluate(metric, moved) - values[:, :, None]).reshape(*states.shape[:2], entries, entries)
-    return np.swapaxes(change / steps[..., None], 2, 3)
+
+
+def _solutions(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
+    try:
+        return np.linalg.solve(matrices, right[..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        return (np.linalg.pinv(np.nan_to_num(matrices)) @ right[..., None])[..., 0]
+
+
+def _weighted(weights: np.ndarray, stacked: np.ndarray) -> np.ndarray:
+    """Weighted sums over the Gauss points of each interval, the third axis."""
+    shape = stacked.shape
+    flat = weights @ stacked.reshape(*shape[:3], -1)
+    return flat.reshape(*shape[:2], len(weights), *shape[3:])

@@ -46,6 +46,9 @@ largest at its start."""
 STEPS = 10_000
 """Most steps of a geodesic."""
 
+TIMES = 16
+"""Least number of times in one program; more are rounded up to twice that, four times and so on."""
+
 
 class Monitors(eqx.Module):
     """Relative drifts of what is constant, or known in time, along a geodesic.
@@ -180,10 +183,12 @@ def geodesic(
     shift = 1 - 2 * metric.rate
     size = jnp.exp(jnp.mean(jnp.log(jnp.linalg.svd(start, compute_uv=False))))
     scaled = start / size, first * size**shift
+    many = padded_times(ts)
     if form == "closed":
-        found = shoot(metric, *scaled, ts, *tolerances)
+        found = shoot(metric, *scaled, many, *tolerances)
     else:
-        found = _shoot_sum(metric, layer_exponents(metric), *scaled, ts, *tolerances)
+        found = _shoot_sum(metric, layer_exponents(metric), *scaled, many, *tolerances)
+    found = found._replace(states=tuple(state[: len(ts)] for state in found.states))
     states, end = ((point * size, move * size**-shift) for point, move in (found.states, found.end))
     return _gathered(metric, (start, first), ts, found._replace(states=states, end=end))
 
@@ -342,6 +347,14 @@ def checked_times(where: str, times: Any) -> Float[Array, " times"]:
             "for the past reverse the velocity."
         )
     return ts
+
+
+def padded_times(times: Float[Array, " times"]) -> Float[Array, " more"]:
+    """Times with the last of them repeated, so that one program serves many numbers of times."""
+    count = TIMES
+    while count < len(times):
+        count *= 2
+    return jnp.asarray(np.append(np.asarray(times), np.full(count - len(times), np.asarray(times)[-1])))
 
 
 def _gathered(metric: Metric, start: tuple[Matrix, Matrix], times: Float[Array, " times"], found: Integral) -> Geodesic:

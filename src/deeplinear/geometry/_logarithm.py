@@ -2,11 +2,8 @@ r"""Geodesics between two matrices: the logarithm, and the distance.
 
 Where a closed form is known it is used. Otherwise the boundary value problem for $(X, P)$ on $[0, 1]$ is solved by
 Gauss collocation, from a first path that turns the polar factors into one another and interpolates the logarithms of
-the positive ones,
-
-$$X(q) = O_A\,e^{qK}\,e^{(1-q)\ln P_A + q\ln P_B}, \qquad e^K = O_A^\top O_B,$$
-
-run through at constant speed; then the exponential map is integrated from the momentum found, and what it misses is
+the positive ones (`_paths.py`), on meshes made finer until the end is met. Where Newton's method does not come there,
+the end is approached step by step, the exponential map is integrated from the momentum found, and what it misses is
 corrected. The result is a geodesic. It is the shortest one while the polar factors are not turned too far against each
 other; near half a turn another may be as short, and both ways round are tried.
 """
@@ -20,21 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, check_number
-from deeplinear.geometry._collocation import (
-    TOGETHER,
-    Mesh,
-    Solved,
-    mesh_through,
-    mesh_times,
-    solve,
-)
-from deeplinear.geometry._explicit import NUMERIC, ExplicitGeodesic, checked_ends, closed_form, log_positive
-from deeplinear.geometry._exponential import COMPLETE, Geodesic, checked_times, geodesic, shoot
+from deeplinear.geometry._collocation import Solved, solve
+from deeplinear.geometry._curvature import momenta_of, velocities_of
+from deeplinear.geometry._explicit import NUMERIC, ExplicitGeodesic, checked_ends, closed_form
+from deeplinear.geometry._exponential import COMPLETE, Geodesic, checked_times, geodesic, padded_times, shoot
 from deeplinear.geometry._length import distance_lower_bound
-from deeplinear.geometry._metric import Metric, pair_eigenvalue
+from deeplinear.geometry._metric import Metric
+from deeplinear.geometry._paths import NEWTON, Paths, join
 
 Method = Literal["auto", "collocation"]
 
@@ -42,10 +33,10 @@ FAR = 0.9 * math.pi
 """Angle between polar factors from which on the other way round may be as short."""
 
 INTERVALS = (4, 8, 16, 32)
-"""Intervals of the meshes that are tried in turn."""
+"""Intervals of the meshes that are tried in turn where the end is approached."""
 
-NEWTON, NEWTON_STEPS = 1e-11, 40
-"""Residual of the boundary value problem, of matrices scaled to size one, and the most Newton steps on one mesh."""
+NEWTON_STEPS = 40
+"""Most Newton steps on one mesh."""
 
 FINEST = 1e-12
 """End points closer than this, relative to the larger end, are not corrected any more."""
@@ -72,7 +63,8 @@ class Connection:
         length: Its length; not a number where none was found.
         lower_bound: What no curve between the two is shorter than.
         residual: Largest entry of what the exponential map misses the end by, where both ends are divided by their
-            sizes, times the size of the end; for a closed form, what the formula misses the ends by.
+            sizes, times the size of the end: by integration, or a bound from meshes of different fineness; for a closed
+            form, what the formula misses the ends by.
         angle: Largest angle by which the polar factor of the start is turned into that of the end.
         converged: Whether the residual is within the tolerance.
         iterations: Newton steps.
@@ -152,21 +144,7 @@ def geodesic_between(
         form = closed_form(a, b, depth) if method == "auto" or depth == 1 else None
         if form is not None:
             return _closed(form, a, b, depth, normalised, tolerance)
-    planes = _planes(a, b)
-    far = [k for k, (_, angle) in enumerate(planes) if abs(angle) > FAR]
-    # Of every plane turned nearly by half a turn both ways round; of more than two such, one at a time.
-    ways = (
-        list(itertools.product((False, True), repeat=len(far)))
-        if len(far) <= 2
-        else [tuple(k == j for k in range(len(far))) for j in range(-1, len(far))]
-    )
-    found = []
-    for way in ways:
-        turns = [
-            (plane, angle - math.copysign(2 * math.pi, angle) if k in far and way[far.index(k)] else angle)
-            for k, (plane, angle) in enumerate(planes)
-        ]
-        found.append(_connect(a, b, depth, normalised, turns, tolerance))
+    found = [connect(a, b, depth, normalised, turns, tolerance) for turns in ways_round(planes_between(a, b))]
     good = [one for one in found if one.converged]
     if not good:
         return min(found, key=lambda one: one.residual)
@@ -203,7 +181,7 @@ def distance(start: Any, end: Any, depth: float, *, normalised: bool = False) ->
 def _closed(
     form: ExplicitGeodesic, a: np.ndarray, b: np.ndarray, depth: float, normalised: bool, tolerance: float
 ) -> Connection:
-    metric = Metric(depth, normalised=normalised)
+    scale = 1.0 if normalised or math.isinf(depth) else float(depth)
     times = np.array([0.0, 1.0]).reshape(-1, 1, 1)
     velocity = form.velocity(times)[0]
     missed = np.max(np.abs(form.point(times) - np.stack([a, b])), axis=(1, 2))
@@ -212,14 +190,14 @@ def _closed(
     converged = math.isfinite(length) and all(
         part <= tolerance * np.max(np.abs(end)) for part, end in zip(missed, (a, b), strict=True)
     )
-    angle = 0.0 if depth == 1 else max((abs(angle) for _, angle in _planes(a, b)), default=0.0)
+    angle = 0.0 if depth == 1 else max((abs(angle) for _, angle in planes_between(a, b)), default=0.0)
     return Connection(
         start=jnp.asarray(a),
         end=jnp.asarray(b),
         depth=depth,
-        normalised=metric.normalised,
+        normalised=scale == 1,
         case=form.case,
-        momentum=jnp.asarray(_momentum(metric, a, velocity)),
+        momentum=jnp.asarray(velocity if depth == 1 else momenta_of(1 / depth, a, velocity)[0] / scale),
         velocity=jnp.asarray(velocity),
         length=length if converged else math.nan,
         lower_bound=distance_lower_bound(a, b, depth, normalised=normalised),
@@ -238,15 +216,19 @@ Turns = list[tuple[np.ndarray, float]]
 """Planes, each by an orthonormal basis of two columns, and the angles to turn in them."""
 
 
-def _planes(a: np.ndarray, b: np.ndarray) -> Turns:
+def planes_between(a: np.ndarray, b: np.ndarray) -> Turns:
     """The rotation from the polar factor of one matrix to that of another, as turns in orthogonal planes."""
-    turn = scipy.linalg.polar(a)[0].T @ scipy.linalg.polar(b)[0]
+    return planes_of(scipy.linalg.polar(a)[0].T @ scipy.linalg.polar(b)[0])
+
+
+def planes_of(turn: np.ndarray) -> Turns:
+    """A rotation as turns in orthogonal planes."""
     blocks, frame = scipy.linalg.schur(turn, output="real")[:2]
     planes: Turns = []
     reversed_: list[int] = []
     k = 0
-    while k < len(a):
-        if k + 1 < len(a) and blocks[k + 1, k] != 0:
+    while k < len(turn):
+        if k + 1 < len(turn) and blocks[k + 1, k] != 0:
             planes.append((frame[:, k : k + 2], math.atan2(blocks[k + 1, k], blocks[k, k])))
             k += 2
             continue
@@ -258,6 +240,31 @@ def _planes(a: np.ndarray, b: np.ndarray) -> Turns:
     return planes
 
 
+def ways_round(planes: Turns) -> list[Turns]:
+    """Of every plane turned nearly by half a turn both ways round; of more than two such, one at a time."""
+    far = [k for k, (_, angle) in enumerate(planes) if abs(angle) > FAR]
+    ways = (
+        list(itertools.product((False, True), repeat=len(far)))
+        if len(far) <= 2
+        else [tuple(k == j for k in range(len(far))) for j in range(-1, len(far))]
+    )
+    return [
+        [
+            (plane, angle - math.copysign(2 * math.pi, angle) if k in far and way[far.index(k)] else angle)
+            for k, (plane, angle) in enumerate(planes)
+        ]
+        for way in ways
+    ]
+
+
+def generator_of(turns: Turns, size: int) -> np.ndarray:
+    """The skew matrix whose exponential turns in these planes."""
+    return sum(
+        (angle * (plane[:, 1:] @ plane[:, :1].T - plane[:, :1] @ plane[:, 1:].T) for plane, angle in turns),
+        np.zeros((size, size)),
+    )
+
+
 def _warning(angle: float) -> str:
     if angle <= FAR:
         return ""
@@ -267,19 +274,25 @@ def _warning(angle: float) -> str:
     )
 
 
-def _connect(
-    a: np.ndarray, b: np.ndarray, depth: float, normalised: bool, turns: Turns, tolerance: float
+def connect(
+    a: np.ndarray,
+    b: np.ndarray,
+    depth: float,
+    normalised: bool,
+    turns: Turns,
+    tolerance: float,
+    *,
+    quick: bool = True,
 ) -> Connection:
-    """A numerical geodesic from a first path with given turns."""
+    """A numerical geodesic from a first path with given turns; the end is approached, at once if not `quick`."""
     # Sizes split off: the space is a cone, a product at infinite depth. What is solved has both ends of one size.
     sizes = _size(a, depth), _size(b, depth)
     first, last = a / sizes[0], b / sizes[1]
-    reduced, missed, count, message = _solve(Metric(depth, normalised=True), first, last, turns, tolerance)
+    reduced, missed, count, message = _solve(depth, first, last, turns, tolerance, quick)
     momentum, length = _unsplit(first, reduced, sizes, depth)
-    if not normalised and not math.isinf(depth):
-        momentum, length = momentum / depth, length / math.sqrt(depth)
-    final = Metric(depth, normalised=normalised)
-    velocity = np.asarray(final.apply(a, momentum))
+    scale = 1.0 if normalised or math.isinf(depth) else float(depth)
+    momentum, length = momentum / scale, length / math.sqrt(scale)
+    velocity = scale * velocities_of(1 / depth, a[None], momentum[None])[0]
     residual = missed * sizes[1]
     converged = missed <= tolerance * float(np.max(np.abs(last))) and math.isfinite(length)
     angle = max((abs(angle) for _, angle in turns), default=0.0)
@@ -287,7 +300,7 @@ def _connect(
         start=jnp.asarray(a),
         end=jnp.asarray(b),
         depth=depth,
-        normalised=final.normalised,
+        normalised=scale == 1,
         case=NUMERIC,
         momentum=jnp.asarray(momentum),
         velocity=jnp.asarray(velocity),
@@ -326,7 +339,7 @@ def _unsplit(
     """
     left, values, right_t = np.linalg.svd(first)
     outward = (left * values ** (2 / depth - 1)) @ right_t
-    velocity = np.asarray(Metric(depth, normalised=True).apply(first, reduced))
+    velocity = velocities_of(1 / depth, first[None], reduced[None])[0]
     squared = max(float(np.sum(reduced * velocity)), 0.0)
     ratio = math.log(sizes[1]) - math.log(sizes[0])
     if math.isinf(depth):
@@ -340,51 +353,66 @@ def _unsplit(
 
 
 def _solve(
-    metric: Metric, a: np.ndarray, b: np.ndarray, turns: Turns, tolerance: float
+    depth: float, a: np.ndarray, b: np.ndarray, turns: Turns, tolerance: float, quick: bool
 ) -> tuple[np.ndarray, float, int, str]:
-    """Momentum, what it misses the end by, Newton steps, and how it was found.
+    """Momentum, what it misses the end by, Newton steps, and how it was found."""
+    paths = Paths(a[None], b[None], generator_of(turns, len(a))[None])
+    largest = float(max(np.max(np.abs(a)), np.max(np.abs(b))))
+    count = 0
+    if quick:
+        found = join(1 / depth, paths)
+        count = int(found.iterations[0])
+        if found.missed[0] <= min(tolerance, 1e-10) * largest:
+            message = f"Collocation on {found.intervals[0]} intervals."
+            return found.momenta[0], float(found.missed[0]), count, message
+    momentum, missed, more, message = _approached(depth, paths, largest, tolerance)
+    return momentum, missed, count + more, message
+
+
+def _approached(depth: float, paths: Paths, largest: float, tolerance: float) -> tuple[np.ndarray, float, int, str]:
+    """What `_solve` gives, with the end approached in parts where it must be, and integration from the start.
 
     The boundary value problem is always solved from the smaller end to the larger, and both ways where the end has to
     be approached in parts: what is found does not depend on which end is called the start.
     """
+    metric, rate = Metric(depth, normalised=True), 1 / depth
+    a, b = paths.starts[0], paths.ends[0]
     swapped = bool(np.linalg.norm(a) > np.linalg.norm(b))
-    one, other, turned = (b, a, _back(turns)) if swapped else (a, b, turns)
-    mesh, total = _first_path(metric, one, other, turned, INTERVALS[0], 1.0), 0
-    best: tuple[np.ndarray, float] = ((_reversed(mesh) if swapped else mesh).states[0, 1], math.inf)
-    largest = float(max(np.max(np.abs(a)), np.max(np.abs(b))))
+    ordered = paths.backwards() if swapped else paths
+    mesh, total = ordered.mesh(rate, INTERVALS[0]), 0
+    best: tuple[np.ndarray, float] = ((mesh.backwards() if swapped else mesh).momenta[0], math.inf)
     for intervals in INTERVALS:
-        found = solve(metric, mesh, one, other, tolerance=NEWTON, most=NEWTON_STEPS)
-        total += found.iterations
-        if not found.converged and found.residual > 1e-6:
-            found, more = _approach(metric, one, other, turned, intervals)
-            back, most = _approach(metric, other, one, _back(turned), intervals)
+        found = solve(rate, mesh, ordered.starts, ordered.ends, tolerance=NEWTON, most=NEWTON_STEPS)
+        total += int(found.iterations[0])
+        if not found.converged[0] and not found.residuals[0] <= 1e-6:
+            found, more = _approach(rate, ordered, intervals)
+            back, most = _approach(rate, ordered.backwards(), intervals)
             total += more + most
-            if back.converged and (not found.converged or _speed(metric, back) < _speed(metric, found)):
-                found = dataclasses.replace(back, mesh=_reversed(back.mesh), response=back.response.T)
-        mine = dataclasses.replace(found, mesh=_reversed(found.mesh), response=found.response.T) if swapped else found
-        momentum, residual = _corrected(metric, a, b, mine)
+            if back.converged[0] and (not found.converged[0] or _speed(rate, back) < _speed(rate, found)):
+                found = _turned(back)
+        momentum, residual = _corrected(metric, a, b, _turned(found) if swapped else found)
         if residual < best[1]:
             best = momentum, residual
         if best[1] <= min(tolerance, 1e-10) * largest:
-            return *best, total, f"Collocation on {intervals} intervals."
-        mesh = (found.mesh if found.converged else mesh).finer()
+            return *best, total, f"Collocation on {intervals} intervals, with the end approached."
+        mesh = (found.mesh if found.converged[0] else mesh).finer()
     if not math.isfinite(best[1]):
         end = shoot_end(metric, a, best[0])
         best = best[0], float(np.max(np.abs(end - b))) if end is not None else float(np.max(np.abs(a - b)))
     return *best, total, f"Collocation on up to {INTERVALS[-1]} intervals."
 
 
-def _approach(metric: Metric, a: np.ndarray, b: np.ndarray, turns: Turns, intervals: int) -> tuple[Solved, int]:
+def _approach(rate: float, paths: Paths, intervals: int) -> tuple[Solved, int]:
     """The end approached along the first path, in parts that are halved where one is too long."""
     done, part, total = 0.0, 0.25, 0
     found: Solved | None = None
     while True:
         goal = min(done + part, 1.0)
-        end = b if goal == 1 else _guess(a, b, turns, np.array([goal]))[0]
-        mesh = _first_path(metric, a, b, turns, intervals, goal) if found is None else found.mesh.towards(end)
-        trial = solve(metric, mesh, a, end, tolerance=NEWTON, most=NEWTON_STEPS)
-        total += trial.iterations
-        if trial.converged:
+        end = paths.ends if goal == 1 else paths.at(np.full((1, 1), goal))[0][:, 0]
+        mesh = paths.mesh(rate, intervals, goal) if found is None else found.mesh.towards(end)
+        trial = solve(rate, mesh, paths.starts, end, tolerance=NEWTON, most=NEWTON_STEPS)
+        total += int(trial.iterations[0])
+        if trial.converged[0]:
             found, done, part = trial, goal, 2 * part
             if goal == 1:
                 return found, total
@@ -394,26 +422,19 @@ def _approach(metric: Metric, a: np.ndarray, b: np.ndarray, turns: Turns, interv
             return trial, total
 
 
-def _back(turns: Turns) -> Turns:
-    return [(plane, -angle) for plane, angle in turns]
+def _turned(found: Solved) -> Solved:
+    """The same path from its end."""
+    return dataclasses.replace(found, mesh=found.mesh.backwards(), responses=np.swapaxes(found.responses, 1, 2))
 
 
-def _reversed(mesh: Mesh) -> Mesh:
-    """The path the other way: momenta change their sign, and so do the derivatives of the points."""
-    states, slopes = mesh.states[::-1].copy(), mesh.slopes[::-1, ::-1].copy()
-    states[:, 1] *= -1
-    slopes[:, :, 0] *= -1
-    return Mesh(states, slopes)
-
-
-def _speed(metric: Metric, found: Solved) -> float:
-    point, momentum = found.mesh.states[0]
-    return float(np.sum(momentum * np.asarray(metric.apply(point, momentum))))
+def _speed(rate: float, found: Solved) -> float:
+    point, momentum = found.mesh.states[:, 0, 0], found.mesh.momenta
+    return float(np.sum(momentum * velocities_of(rate, point, momentum)))
 
 
 def _corrected(metric: Metric, a: np.ndarray, b: np.ndarray, found: Solved) -> tuple[np.ndarray, float]:
     """The momentum after corrections by the exponential map, and what it misses the end by."""
-    momentum, residual = found.mesh.states[0, 1], math.inf
+    momentum, residual = found.mesh.momenta[0], math.inf
     trial = momentum
     largest = float(max(np.max(np.abs(a)), np.max(np.abs(b))))
     for _ in range(CORRECTIONS):
@@ -425,7 +446,7 @@ def _corrected(metric: Metric, a: np.ndarray, b: np.ndarray, found: Solved) -> t
         if residual <= FINEST * largest:
             break
         try:
-            step = np.linalg.lstsq(found.response, (b - end).ravel(), rcond=None)[0]
+            step = np.linalg.lstsq(found.responses[0], (b - end).ravel(), rcond=None)[0]
         except np.linalg.LinAlgError:
             break
         trial = momentum + step.reshape(a.shape)
@@ -435,73 +456,12 @@ def _corrected(metric: Metric, a: np.ndarray, b: np.ndarray, found: Solved) -> t
 def shoot_end(metric: Metric, point: np.ndarray, momentum: np.ndarray) -> np.ndarray | None:
     """End of the geodesic at time 1, as exactly as it can be had; `None` where it does not come so far."""
     found = shoot(
-        metric, jnp.asarray(point), jnp.asarray(momentum), jnp.ones(1), jnp.asarray(1e-12), jnp.asarray(1e-14)
+        metric,
+        jnp.asarray(point),
+        jnp.asarray(momentum),
+        padded_times(jnp.ones(1)),
+        jnp.asarray(1e-12),
+        jnp.asarray(1e-14),
     )
     end = np.asarray(found.end[0])
     return end if bool(found.finished) and int(found.event) < 0 and bool(np.all(np.isfinite(end))) else None
-
-
-def _first_path(metric: Metric, a: np.ndarray, b: np.ndarray, turns: Turns, intervals: int, share: float) -> Mesh:
-    """The first path as far as a share of it, run through at constant speed."""
-    ends = np.linspace(0.0, share, TOGETHER + 1)
-    middles = (ends[1:] + ends[:-1]) / 2
-    _, _, speeds = _along(metric, a, b, turns, middles)
-    passed = np.append(0.0, np.cumsum(speeds)) * share / TOGETHER
-    length = passed[-1]
-    times = mesh_times(intervals)
-    places = np.interp(times * length, passed, ends) if length > 0 else times * share
-    states = []
-    for first in range(0, len(places), TOGETHER):
-        part = places[first : first + TOGETHER]
-        padded = np.append(part, np.full(TOGETHER - len(part), part[-1]))
-        points, momenta, pace = _along(metric, a, b, turns, padded)
-        # Of the length of the whole path in the time 1, whatever the pace of the parameter.
-        momenta = momenta * (length / np.maximum(pace, 1e-300))[:, None, None]
-        states.append(np.stack([points, momenta], axis=1)[: len(part)])
-    whole = np.concatenate(states)
-    inner = whole[:-1].reshape(intervals, -1, *whole.shape[1:])
-    return mesh_through(np.concatenate([inner[:, 0], whole[-1:]]), inner[:, 1:])
-
-
-def _along(
-    metric: Metric, a: np.ndarray, b: np.ndarray, turns: Turns, places: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points of the first path, momenta and speeds for its own parameter, at a fixed number of places."""
-    step = 1e-5
-    points = _guess(a, b, turns, places)
-    velocities = (_guess(a, b, turns, places + step) - _guess(a, b, turns, places - step)) / (2 * step)
-    momenta, speeds = _lower(metric, jnp.asarray(points), jnp.asarray(velocities))
-    return points, np.asarray(momenta), np.asarray(speeds)
-
-
-def _guess(a: np.ndarray, b: np.ndarray, turns: Turns, places: np.ndarray) -> np.ndarray:
-    orthogonal, one = scipy.linalg.polar(a)
-    logs = [log_positive((m + m.T) / 2) for m in (one, scipy.linalg.polar(b)[1])]
-    generator = sum(
-        (angle * (plane[:, 1:] @ plane[:, :1].T - plane[:, :1] @ plane[:, 1:].T) for plane, angle in turns),
-        np.zeros_like(a),
-    )
-    q = places[:, None, None]
-    values, frames = np.linalg.eigh((1 - q) * logs[0] + q * logs[1])
-    positive = (frames * np.exp(values)[:, None, :]) @ np.swapaxes(frames, 1, 2)
-    return orthogonal @ scipy.linalg.expm(q * generator) @ positive
-
-
-@jax.jit
-def _lower(
-    metric: Metric, points: Float[Array, "many size size"], velocities: Float[Array, "many size size"]
-) -> tuple[Float[Array, "many size size"], Float[Array, " many"]]:
-    """Momenta and speeds of velocities."""
-
-    def one(point: Array, velocity: Array) -> tuple[Array, Array]:
-        left, values, right_t = jnp.linalg.svd(point)
-        eigenvalues = metric.scale * pair_eigenvalue(values[:, None], values[None], metric.rate)
-        seen = left.T @ velocity @ right_t.T
-        return left @ (seen / eigenvalues) @ right_t, jnp.sqrt(jnp.sum(seen**2 / eigenvalues))
-
-    return jax.vmap(one)(points, velocities)
-
-
-def _momentum(metric: Metric, point: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    many = (np.repeat(matrix[None], TOGETHER, axis=0) for matrix in (point, velocity))
-    return np.asarray(_lower(metric, *map(jnp.asarray, many))[0][0])
