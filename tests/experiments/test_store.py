@@ -35,6 +35,20 @@ def test_what_is_put_is_found(store: Store) -> None:
         record.file("x")
 
 
+def test_names_are_told_without_reading(store: Store) -> None:
+    assert store.keys("experiment", "paper/fig") == set() and store.begun() == set()
+    record = put(store)
+    assert store.keys("experiment", "paper/fig") == {"k1"}
+    light = store.record("experiment", "paper/fig", "k1")
+    assert light == record == record.light and light.loaded is None and light.content == record.content
+    edit(record.path / "record.json")
+    assert store.keys("experiment", "paper/fig") == {"k1"}
+    with pytest.raises(CorruptRecord, match="its digest differs"):
+        _ = light.content
+    store.scratch("k2").mkdir(parents=True)
+    assert store.begun() == {"k2"}
+
+
 def test_a_folder_can_be_copied_and_opened_anywhere(store: Store, tmp_path: Path) -> None:
     copied = shutil.copytree(put(store).path, tmp_path / "elsewhere")
     record = Store.open_record(copied)

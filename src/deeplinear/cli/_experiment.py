@@ -26,6 +26,15 @@ VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
 SWEPT = 8
 """Members of a sweep whose numbers are shown one by one."""
 
+LISTED = 1_000
+"""Members that are told one by one in JSON and by `status`; more are counted, and only those that failed are told."""
+
+DRAWN = 100
+"""Members of a sweep that are drawn: a picture takes some tenths of a second, often more than its numbers."""
+
+REASONS = 20
+"""Reasons that are told at the end."""
+
 
 def executor_of(executor: str, workers: str | None, address: str | None) -> tuple[str, int | None]:
     """Name of the executor and number of workers, or a usage error."""
@@ -164,12 +173,17 @@ def status_command(arguments: Sequence[str], preset: str | None, store: str, as_
         raise UsageError(f"--store: {store} must be a folder, but is a file.")
     place = Store(store)
     rows: list[dict[str, Any]] = []
+    amounts: list[dict[str, Any]] = []
     for one in selected:
         presets = [preset] if preset else list(one.presets)
         for name in presets:
             if preset and name not in one.presets and not names:
                 continue
-            for spec in _usage(grid, _preset(one, name), settings, one.id):
+            specs = _usage(grid, _preset(one, name), settings, one.id)
+            if len(specs) > LISTED:
+                amounts.append({"id": one.id, "preset": name} | _amounts([task_of(one.id, s) for s in specs], place))
+                continue
+            for spec in specs:
                 task = task_of(one.id, spec)
                 reason, record = "", None
                 try:
@@ -189,7 +203,8 @@ def status_command(arguments: Sequence[str], preset: str | None, store: str, as_
                     }
                 rows.append(row)
     if as_json:
-        print_json({"ok": True, "command": "experiment status", "store": store, "runs": rows})
+        payload = {"ok": True, "command": "experiment status", "store": store, "runs": rows}
+        print_json(payload | ({"sweeps": amounts} if amounts else {}))
         return Code.fine
     table = []
     for row in rows:
@@ -197,8 +212,19 @@ def status_command(arguments: Sequence[str], preset: str | None, store: str, as_
         told = "" if claims is None else f"{claims['hold']} hold, {claims['fail']} fail, {claims['untold']} not told"
         seconds = f"{row['seconds']:.1f}" if "seconds" in row else ""
         table.append((row["id"], row["preset"], row["status"], told, seconds, row["reason"] or row["key"]))
-    print_table(table, title=f"Store {store}", header=("id", "preset", "status", "claims", "s", "key"))
+    if table or not amounts:
+        print_table(table, title=f"Store {store}", header=("id", "preset", "status", "claims", "s", "key"))
+    for sweep in amounts:
+        print_table([(name, str(value)) for name, value in sweep.items()], title=f"Store {store}")
     return Code.fine
+
+
+def _amounts(tasks: Sequence[Any], store: Any) -> dict[str, int]:
+    """How many members of a large sweep are there, by the names of their folders; none is read."""
+    there, begun = store.keys("experiment", tasks[0].id), store.begun()
+    present = sum(task.key in there for task in tasks)
+    started = sum(task.key in begun and task.key not in there for task in tasks)
+    return {"members": len(tasks), "present": present, "begun": started, "missing": len(tasks) - present - started}
 
 
 def collect_command(
@@ -288,13 +314,14 @@ def _run(
     strict: bool,
 ) -> Code:
     """Run tasks with a bar and say what came of them; claims that fail give exit 1 where `strict`."""
-    from deeplinear.experiments import FORMATS, Member, Store, run
+    from deeplinear.experiments import FORMATS, Store, run
     from deeplinear.report import sweep_bar
 
     kind, helpers = executor_of(executor, workers, address)
     place = folder(store, "--store")
-    settled: list[Member] = []
+    settled = _Settled(len(tasks) <= LISTED)
     interrupted, broken = False, ""
+    formats = FORMATS if strict else ("svg",) if len(tasks) <= DRAWN else ()
     interrupts_raise()
     with output_kept_pure(), sweep_bar(command.split()[-1]) as bar:
         try:
@@ -305,48 +332,73 @@ def _run(
                 workers=helpers,
                 address=address,
                 again=again,
-                formats=FORMATS if strict else ("svg",),  # Pictures of a sweep take longer than its numbers.
+                formats=formats,
                 progress=watched(bar),
-                report=settled.append,
+                report=settled.add,
             )
         except KeyboardInterrupt:
             interrupted = True
         except (ImportError, ConnectionError) as error:
-            raise UsageError(one_line(error)) from None
+            if not settled.amounts["completed"]:
+                raise UsageError(one_line(error)) from None
+            broken = one_line(error)
         except OSError as error:
             broken = f"the store cannot be written: {error}"
-    order = {task: position for position, task in enumerate(t.key for t in tasks)}
-    settled.sort(key=lambda member: order[member.task.key])
-    failed = [member for member in settled if member.status == "failed"]
-    wrong = [claim for member in settled if member.record for claim in member.record.claims if claim.holds is False]
+    order = {key: position for position, key in enumerate(t.key for t in tasks)} if settled.kept else {}
+    settled.kept.sort(key=lambda member: order[member.task.key])
+    failed, wrong = settled.amounts["failed"], settled.claims[False]
     code = Code.numerical if failed or broken else Code.check_failed if wrong and strict else Code.fine
     code = Code.interrupted if interrupted else code
     if as_json:
-        print_json(
-            {
-                "ok": code is Code.fine,
-                "command": command,
-                "exit_code": int(code),
-                "store": str(place),
-                "asked": len(tasks),
-                "members": [_plain(member) for member in settled],
-            }
-        )
+        payload = {
+            "ok": code is Code.fine,
+            "command": command,
+            "exit_code": int(code),
+            "store": str(place),
+            "asked": len(tasks),
+            "amounts": settled.amounts,
+            "members": [_plain(member) for member in settled.kept],
+        }
+        print_json(payload)
     else:
         _print_members(settled, detailed=len(tasks) <= SWEPT or strict)
-    for member in settled:
-        if member.reason:
-            say(f"dln: {member.task.id} {member.task.key}: {member.reason}")
-    kept = f"{len(settled) - len(failed)} of {len(tasks)} are stored, and the same command goes on from there."
+    if not formats:
+        say(f"dln: no pictures were drawn, as the sweep has more than {DRAWN} members.")
+    told = [member for member in settled.kept if member.reason]
+    for member in told[:REASONS]:
+        say(f"dln: {member.task.id} {member.task.key}: {member.reason}")
+    if len(told) > REASONS:
+        say(f"dln: and {len(told) - REASONS} more; --json tells them.")
+    done = settled.amounts["completed"] + settled.amounts["stored"]
+    kept = f"{done} of {len(tasks)} are stored, and the same command goes on from there."
     if interrupted:
         say(f"dln: interrupted; {kept}")
     if broken:
-        say(f"dln: {broken}; {kept}")
+        say(f"dln: {broken.rstrip('.')}; {kept}")
     return code
 
 
-def _print_members(settled: Sequence[Any], *, detailed: bool) -> None:
-    for member in settled if detailed else ():
+class _Settled:
+    """What came of the members: counted, and told one by one where they are few or have failed."""
+
+    def __init__(self, everyone: bool) -> None:
+        self.everyone = everyone
+        self.kept: list[Any] = []
+        self.amounts = {"completed": 0, "stored": 0, "failed": 0}
+        self.claims: dict[bool | None, int] = {True: 0, False: 0, None: 0}
+
+    def add(self, member: Any) -> None:
+        """Count a member; of a stored one that was not read the claims are not known."""
+        self.amounts[member.status] += 1
+        if member.record is not None and member.record.loaded is not None:
+            for claim in member.record.claims:
+                self.claims[claim.holds] += 1
+        if self.everyone or (member.reason and len(self.kept) < LISTED):
+            self.kept.append(member)
+
+
+def _print_members(settled: _Settled, *, detailed: bool) -> None:
+    for member in settled.kept if detailed else ():
         if member.record is None:
             continue
         record = member.record
@@ -356,11 +408,10 @@ def _print_members(settled: Sequence[Any], *, detailed: bool) -> None:
             title=f"{record.id}  {seconds}  {record.path}",
             header=("verdict", "claim", "measured", "expected"),
         )
-    amounts = {status: sum(m.status == status for m in settled) for status in ("completed", "stored", "failed")}
-    claims = [claim.holds for member in settled if member.record for claim in member.record.claims]
+    amounts, claims = settled.amounts, settled.claims
     text = (
         f"{amounts['completed']} run, {amounts['stored']} taken from the store, {amounts['failed']} failed; "
-        f"claims: {claims.count(True)} hold, {claims.count(False)} fail, {claims.count(None)} not told"
+        f"claims: {claims[True]} hold, {claims[False]} fail, {claims[None]} not told"
     )
     print_table([("", text)])
 

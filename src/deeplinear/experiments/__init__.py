@@ -21,7 +21,13 @@ from deeplinear.experiments._compute import (
 )
 from deeplinear.experiments._executors import EXECUTORS as EXECUTORS, execute as execute
 from deeplinear.experiments._registry import experiment as experiment, experiments as experiments
-from deeplinear.experiments._runner import Member as Member, Tick as Tick, collect as collect, run as run
+from deeplinear.experiments._runner import (
+    Member as Member,
+    Settled as Settled,
+    Tick as Tick,
+    collect as collect,
+    run as run,
+)
 from deeplinear.experiments._spec import (
     fields as fields,
     from_plain as from_plain,

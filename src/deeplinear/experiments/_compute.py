@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import math
 import platform
 import tempfile
@@ -13,11 +14,15 @@ from typing import Any
 from deeplinear._about import __version__, use_64_bit
 from deeplinear.core import processors
 from deeplinear.experiments._base import Claim, Context
+from deeplinear.experiments._netcdf import to_bytes
 from deeplinear.experiments._registry import experiment
 from deeplinear.experiments._spec import from_plain, plain
 
 FORMATS = ("svg", "pdf", "png")
 """Formats of the stored pictures."""
+
+NOT_ASKED = "none was asked for; dln experiment run with the same settings and --again draws it."
+"""What a record without pictures says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +59,7 @@ def compute(
         task: What to run.
         scratch: Folder for checkpoints.
         progress: Called now and then with the fraction done and a few words.
-        formats: Formats of the picture; drawing often takes longer than computing.
+        formats: Formats of the picture; there is none without them, as drawing often takes longer than computing.
     """
     use_64_bit()
     chosen = experiment(task.id)
@@ -63,13 +68,11 @@ def compute(
     dataset = chosen.run(spec, Context(progress, None if scratch is None else Path(scratch)))
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     claims = [_plain_claim(claim) for claim in chosen.claims(dataset, spec)]
-    files: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        dataset.to_netcdf(path / "data.nc", engine="h5netcdf")
-        missing = _draw(chosen, dataset, spec, path, formats)
-        for file in sorted(path.iterdir()):
-            files[file.name] = file.read_bytes()
+    files, missing = {"data.nc": to_bytes(dataset)}, NOT_ASKED
+    if formats:
+        with tempfile.TemporaryDirectory() as folder:
+            missing = _draw(chosen, dataset, spec, Path(folder), formats)
+            files |= {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
     content = {
         "version": chosen.version,
         "source": chosen.source,
@@ -90,6 +93,12 @@ def compute(
 
 def environment() -> dict[str, Any]:
     """What a number may depend on besides the spec: versions, machine, devices, threads."""
+    return _environment() | {"processors": processors()}
+
+
+@functools.cache
+def _environment() -> dict[str, Any]:
+    """What does not change while the program runs; asking for the versions takes longer than a small member."""
     import importlib.metadata
 
     import jax
@@ -100,7 +109,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": platform.machine(),
-        "processors": processors(),
+        "processors": None,
         "devices": [str(device) for device in jax.devices()],
         "versions": {name: importlib.metadata.version(name) for name in names},
     }

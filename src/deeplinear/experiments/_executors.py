@@ -4,15 +4,18 @@ Each takes a function of one argument and the arguments, and gives `(position, r
 caller decides what to do with a failure; an interrupt stops what is not yet begun and goes on to the caller.
 """
 
+import collections
 import contextlib
-import logging
+import multiprocessing
+import multiprocessing.connection
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+import pickle
+import runpy
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from deeplinear.core import SHARE, check_count, near_name, processors
+from deeplinear.experiments._dask import WORKER, distribute, environment_with
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -20,8 +23,14 @@ R = TypeVar("R")
 EXECUTORS = ("serial", "processes", "dask")
 """Names of the executors."""
 
-WORKERS_WITHIN = 30
-"""Seconds in which a Dask scheduler must have a worker."""
+DEATHS = 3
+"""Workers that may die with a task before it is given up."""
+
+GIVEN_UP = f"{DEATHS} workers died with it, perhaps for want of memory; it was given up."
+UNABLE = (
+    "execute: the processes end before their first task; what they wrote says why. A script that starts processes must "
+    'do so under if __name__ == "__main__".'
+)
 
 
 def threads_of(workers: int) -> dict[str, str]:
@@ -41,8 +50,12 @@ def execute(
     executor: str = "serial",
     workers: int | None = None,
     address: str | None = None,
-) -> Iterator[tuple[int, R | BaseException]]:
-    """Apply a function to every argument.
+    notice: Callable[[str], None] = lambda text: None,
+) -> Generator[tuple[int, R | BaseException]]:
+    """Apply a function to every argument. Only a few arguments for each worker are under way at a time.
+
+    A worker that dies loses nothing: what it did is begun again. What several workers died with ends with an exception
+    that says so.
 
     Args:
         function: Of one argument; importable by name, so that it can be sent.
@@ -50,9 +63,14 @@ def execute(
         executor: `serial`, `processes` or `dask`.
         workers: Number of workers; by default one for each processor.
         address: Of a Dask scheduler that runs already; without it a local cluster is started.
+        notice: Told in a few words when the work stands still, such as for want of a scheduler.
 
     Yields:
-        Position of the argument, and the result or the exception it ended with.
+        Position of the argument, and the result or the exception it ended with, as they come.
+
+    Raises:
+        ConnectionError: If there is no Dask scheduler at the address, or none comes back that went away, or it has no
+            workers for a while.
     """
     if executor not in EXECUTORS:
         raise ValueError(f"execute: executor is '{executor}'. {near_name(executor, EXECUTORS)}")
@@ -65,10 +83,10 @@ def execute(
         return _serial(function, arguments)
     if executor == "processes":
         return _processes(function, arguments, count)
-    return _dask(function, arguments, count, address)
+    return distribute(function, arguments, threads_of(count), count, address, notice)
 
 
-def _serial(function: Callable[[A], R], arguments: Sequence[A]) -> Iterator[tuple[int, R | BaseException]]:
+def _serial(function: Callable[[A], R], arguments: Sequence[A]) -> Generator[tuple[int, R | BaseException]]:
     for position, argument in enumerate(arguments):
         try:
             yield position, function(argument)
@@ -76,127 +94,105 @@ def _serial(function: Callable[[A], R], arguments: Sequence[A]) -> Iterator[tupl
             yield position, error
 
 
-def _share(queue: Any) -> None:
-    """Keep a worker to its own processors, taken from a queue that has one set for each, and to the life of its parent.
+class _Worker(NamedTuple):
+    """A process, the way to it, the processors it keeps to, and the position it works at; `None` while it starts."""
 
-    An interrupt is answered by the parent, which ends its workers; a parent that is killed cannot, so they watch it.
-    """
-    import multiprocessing
-    from multiprocessing.connection import wait
+    process: Any
+    connection: Any
+    share: set[int]
+    position: int | None
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
 
-        def follow(sentinel: int = parent.sentinel) -> None:
-            wait([sentinel])
-            os._exit(1)
-
-        threading.Thread(target=follow, daemon=True).start()
-    own = queue.get()
-    if own and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, own)
+def _hire(share: set[int], workers: int) -> _Worker:
+    """A new process, which says when it is there."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    given = {"CONNECTION": there, "PROCESSORS": share}
+    process = context.Process(target=runpy.run_path, args=(WORKER, given, "deeplinear worker"), daemon=True)
+    with environment_with(threads_of(workers)):
+        process.start()
+    there.close()
+    return _Worker(process, here, share, None)
 
 
 def _processes(
     function: Callable[[A], R], arguments: Sequence[A], workers: int
-) -> Iterator[tuple[int, R | BaseException]]:
-    """A worker that dies takes the pool with it: what was running is given up, the rest goes on in a new pool."""
-    waiting = list(enumerate(arguments))[::-1]
-    while waiting:
-        yield from _pool(function, waiting, workers)
+) -> Generator[tuple[int, R | BaseException]]:
+    """Each worker has one task at a time, so that it is known whose fault it is when one dies.
 
+    That task is begun again by another worker; one with which several have died is given up. There are never more tasks
+    and results under way than workers.
+    """
+    waiting = collections.deque(range(len(arguments)))
+    deaths: collections.Counter[int] = collections.Counter()
+    crew: list[_Worker] = []
+    left: list[_Worker] = []
+    unable = 0
 
-def _pool(
-    function: Callable[[A], R], waiting: list[tuple[int, A]], workers: int
-) -> Iterator[tuple[int, R | BaseException]]:
-    import multiprocessing
-    from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-    from concurrent.futures.process import BrokenProcessPool
+    def hand_over(worker: _Worker) -> Iterator[tuple[int, BaseException]]:
+        """Give a worker the next task, or let it go if there is none; a task that cannot be sent is an outcome."""
+        while waiting:
+            position = waiting.popleft()
+            try:
+                message = pickle.dumps((function, arguments[position]))
+            except Exception as error:
+                yield position, error
+                continue
+            with contextlib.suppress(OSError):  # One that has just died is noticed when it should answer.
+                worker.connection.send_bytes(message)
+            crew.append(worker._replace(position=position))
+            return
+        worker.connection.close()
+        left.append(worker)
 
-    context = multiprocessing.get_context("spawn")
-    others = set(multiprocessing.active_children())
-    shares: Any = context.SimpleQueue()
-    for own in _split(workers):
-        shares.put(own)
-    running: dict[Any, int] = {}
-    with _environment(threads_of(workers)):
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_share, initargs=(shares,))
-        try:
-            # Only as many as there are workers are handed over, so that an interrupt has little to wait for.
-            while waiting or running:
-                while waiting and len(running) < workers:
-                    running[pool.submit(function, waiting[-1][1])] = waiting[-1][0]
-                    waiting.pop()
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    position, outcome = running.pop(future), _outcome(future)
-                    if isinstance(outcome, BrokenProcessPool):
-                        running[future] = position
-                        raise outcome
-                    yield position, outcome
-        except BrokenProcessPool:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for position in running.values():
-                yield position, RuntimeError("A worker died, perhaps for want of memory; what it did was given up.")
-        except BaseException:
-            for child in set(multiprocessing.active_children()) - others:
-                child.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        else:
-            pool.shutdown()
-
-
-def _dask(
-    function: Callable[[A], R], arguments: Sequence[A], workers: int, address: str | None
-) -> Iterator[tuple[int, R | BaseException]]:
     try:
-        from distributed import Client, LocalCluster, as_completed
-    except ImportError as error:
-        raise ImportError(
-            "The executor 'dask' needs dask.distributed, which is not installed; install the extra: "
-            "pip install 'deeplinear[dask]'"
-        ) from error
+        for share in _split(workers):
+            crew.append(_hire(share, workers))
+        while waiting or any(worker.position is not None for worker in crew):
+            ready = multiprocessing.connection.wait([worker.connection for worker in crew])
+            for worker in [worker for worker in crew if worker.connection in ready]:
+                crew.remove(worker)
+                position = worker.position
+                try:
+                    message = worker.connection.recv_bytes()
+                except (EOFError, OSError):
+                    message = None
+                if message is not None:
+                    # The next task comes first: the worker goes on while the caller is busy with the result.
+                    refused = list(hand_over(worker))
+                    unable = 0
+                    if position is not None:
+                        yield position, _loaded(message)
+                    yield from refused
+                    continue
+                worker.connection.close()
+                left.append(worker)
+                if position is None:
+                    unable += 1
+                    if unable >= DEATHS:
+                        raise RuntimeError(UNABLE)
+                else:
+                    deaths[position] += 1
+                    if deaths[position] < DEATHS:
+                        waiting.append(position)
+                if waiting:
+                    crew.append(_hire(worker.share, workers))
+                if position is not None and deaths[position] >= DEATHS:
+                    yield position, RuntimeError(GIVEN_UP)
+    finally:
+        for worker in (*crew, *left):  # They have nothing to do any more, or the caller has stopped.
+            worker.process.kill()
+            worker.connection.close()
+        for worker in (*crew, *left):
+            worker.process.join()
+            worker.process.close()
 
-    with contextlib.ExitStack() as stack:
-        if address is None:
-            stack.enter_context(_environment(threads_of(workers)))
-            # Workers inherit that interrupts are left to this process.
-            with _interrupts_ignored():
-                cluster = stack.enter_context(
-                    LocalCluster(
-                        n_workers=workers,
-                        threads_per_worker=1,
-                        processes=True,
-                        dashboard_address="",
-                        silence_logs=logging.CRITICAL,
-                    )
-                )
-                client = stack.enter_context(Client(cluster))
-        else:
-            try:
-                client = stack.enter_context(Client(address, timeout=10))
-            except Exception as error:  # Whatever answers there need not be Dask.
-                raise ConnectionError(f"There is no Dask scheduler at '{address}': {error}.") from error
-            try:
-                client.wait_for_workers(1, timeout=WORKERS_WITHIN)
-            except TimeoutError as error:
-                raise ConnectionError(
-                    f"The Dask scheduler at '{address}' has had no worker for {WORKERS_WITHIN} s; start one."
-                ) from error
-        futures = {client.submit(function, argument, pure=False): i for i, argument in enumerate(arguments)}
-        try:
-            for future in as_completed(list(futures)):
-                yield futures[future], _outcome(future)
-                future.release()
-        except BaseException:
-            client.cancel(list(futures), force=True)
-            raise
 
-
-def _outcome(future: Any) -> Any:
-    error = future.exception()
-    return future.result() if error is None else error
+def _loaded(message: bytes) -> Any:
+    try:
+        return pickle.loads(message)
+    except Exception as error:
+        return RuntimeError(f"What a worker sent cannot be read: {type(error).__name__}: {error}")
 
 
 def _split(workers: int) -> list[set[int]]:
@@ -206,31 +202,3 @@ def _split(workers: int) -> list[set[int]]:
         return [set() for _ in range(workers)]
     share = max(1, len(own) // workers)
     return [{own[(worker * share + k) % len(own)] for k in range(share)} for worker in range(workers)]
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables of the environment that workers inherit."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """A while in which an interrupt does nothing; only the main thread can say so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -54,14 +54,29 @@ class Record:
         kind: `experiment` or `check`.
         id: Of the experiment or check.
         key: Content address.
-        content: Everything in `record.json`: spec, claims, environment, timing.
+        loaded: What `record.json` holds, where it is kept in memory.
     """
 
     path: Path
     kind: str
     id: str
     key: str
-    content: Mapping[str, Any]
+    loaded: Mapping[str, Any] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """Everything in `record.json`: spec, claims, environment, timing; read and checked if it is not in memory."""
+        if self.loaded is not None:
+            return self.loaded
+        found = Store.open_record(self.path)
+        if (found.kind, found.id, found.key) != (self.kind, self.id, self.key):
+            raise CorruptRecord(f"{self.path} holds {found.kind} {found.id} {found.key}, not what its place says.")
+        return found.content
+
+    @property
+    def light(self) -> "Record":
+        """The same record without its content in memory; it is read when it is asked for."""
+        return dataclasses.replace(self, loaded=None)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -72,7 +87,9 @@ class Record:
 
     def file(self, name: str) -> bytes:
         """Content of a file of the folder, if it is what was written."""
-        digests = self.content["files"]
+        return self._file(name, self.content["files"])
+
+    def _file(self, name: str, digests: Mapping[str, str]) -> bytes:
         if name not in digests:
             raise FileNotFoundError(f"{self.path} has no file '{name}'; it has {sorted(digests)}.")
         try:
@@ -93,8 +110,9 @@ class Record:
 
     def verify(self) -> None:
         """Raise `CorruptRecord` if any file is not what was written."""
-        for name in self.content["files"]:
-            self.file(name)
+        digests = self.content["files"]
+        for name in digests:
+            self._file(name, digests)
 
 
 class Store:
@@ -107,6 +125,18 @@ class Store:
         """Folder of a run, present or not."""
         return self.path / f"{kind}s" / name / key
 
+    def keys(self, kind: str, name: str) -> set[str]:
+        """Keys of the runs that are there, by one look at the names of their folders; nothing is read."""
+        try:
+            with os.scandir(self.path / f"{kind}s" / name) as entries:
+                return {entry.name for entry in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+    def record(self, kind: str, name: str, key: str) -> Record:
+        """The record of a run that is there. Nothing is read now; its content and files are checked when they are."""
+        return Record(self.folder(kind, name, key), kind, name, key)
+
     def find(self, kind: str, name: str, key: str) -> Record | None:
         """The record of a completed run, all files checked; `None` if there is none.
 
@@ -117,9 +147,8 @@ class Store:
         with self._locked():
             if not os.path.lexists(folder):
                 return None
-            record = self.open_record(folder)
-            if (record.kind, record.id, record.key) != (kind, name, key):
-                raise CorruptRecord(f"{folder} holds {record.kind} {record.id} {record.key}, not what its place says.")
+            record = self.record(kind, name, key)
+            record = dataclasses.replace(record, loaded=record.content)
             record.verify()
         return record
 
@@ -205,6 +234,12 @@ class Store:
     def scratch(self, key: str) -> Path:
         """Folder for checkpoints of a run that is not complete yet."""
         return self.path / "scratch" / key
+
+    def begun(self) -> set[str]:
+        """Keys of the runs that have checkpoints."""
+        with contextlib.suppress(OSError), os.scandir(self.path / "scratch") as entries:
+            return {entry.name for entry in entries}
+        return set()
 
     def clear_scratch(self, key: str) -> None:
         """Remove the checkpoints of a run, once it is complete."""
