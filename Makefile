@@ -42,11 +42,12 @@ check: $(READY) ## Lint, formatting, types and import contracts only
 test: check ## Everything a change must pass: check, then the tests
 	$(PY) -m pytest -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(TESTS)
 
-bench: $(BENCH) ## Run the benchmarks, one after another
-	@set -e; for script in benchmarks/*.py; do \
-	  [ -e "$$script" ] || { echo "There are no benchmarks in benchmarks/."; exit 1; }; \
-	  echo "== $$script"; $(PY) "$$script"; \
+bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/performance.md
+	@set -e; for script in completion ensemble exact distances recurrent saddles sparse cluster \
+	    flow landscape geometry identification; do \
+	  echo "== benchmarks/$$script.py"; $(PY) benchmarks/$$script.py; \
 	done
+	$(PY) benchmarks/page.py
 
 clean: ## Remove caches and build products (not .venv, not results)
 	rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis

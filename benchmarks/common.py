@@ -21,7 +21,10 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 """Where results are stored."""
-PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "nfoursid", "numpy", "scipy", "torch", "torchdiffeq")
+PACKAGES = (
+    *("jax", "jaxlib", "diffrax", "equinox", "nfoursid", "numpy", "scikit-sundae", "scipy", "torch", "torchdiffeq"),
+    "torchode",
+)
 """Packages whose versions are told, where they are installed."""
 
 
@@ -151,6 +154,100 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     lines = ["| " + " | ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)) + " |" for row in texts]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)
+
+
+def row(
+    contestant: str,
+    timing: Timing | None,
+    *,
+    scaled: float = 1.0,
+    evaluations: float | None = None,
+    error: float | None = None,
+    note: str = "",
+    at_least: bool = False,
+    estimated: bool = False,
+    kind: str = "",
+) -> dict[str, Any]:
+    """One contestant of a case, as it is stored.
+
+    Args:
+        contestant: Who.
+        timing: Of what it ran; `None` if it cannot run this case, for the reason in `note`.
+        scaled: By what the seconds are multiplied, where only a part was run.
+        evaluations: Gradients, where they are counted; a Hessian product counts as two.
+        error: What it ended with, in the measure that the case names.
+        note: Method, tolerance, what was left out.
+        at_least: Whether it was stopped before its end, so that seconds and evaluations are lower bounds.
+        estimated: Whether the evaluations are scaled too.
+        kind: `"explicit"`, `"implicit"` or `"descent"`, where that matters to the comparison of gradients.
+    """
+    times: dict[str, Any] = {"seconds": None} if timing is None else timing.to_json()
+    if timing is not None and scaled != 1.0:
+        times |= {"seconds": scaled * timing.median, "spread": scaled * times["spread"], "scaled": scaled}
+    found = {"contestant": contestant, **times, "evaluations": evaluations, "error": error, "note": note}
+    more = {"at_least": at_least, "estimated": estimated, "kind": kind}
+    return found | {key: value for key, value in more.items() if value}
+
+
+def case(
+    name: str,
+    about: str,
+    measure: str,
+    rows: Sequence[dict[str, Any]],
+    *,
+    within: float | None = None,
+    stiff: bool = False,
+    why: str = "",
+) -> dict[str, Any]:
+    """A case with its contestants, ours first.
+
+    Args:
+        name: Of the case.
+        about: What is computed.
+        measure: What `error` is.
+        rows: Contestants, by `row`.
+        within: What `error` may be at the most; who ends above it is shown and not counted as a peer.
+        stiff: Whether stability binds at the end, so that the aim on the number of gradients applies.
+        why: The reason for an aim that is missed, if it is missed; words, no numbers.
+    """
+    more = {key: value for key, value in (("within", within), ("stiff", stiff), ("why", why)) if value}
+    return {"name": name, "about": about, "measure": measure, "machine": machine(), **more, "rows": list(rows)}
+
+
+def case_table(case: dict[str, Any]) -> str:
+    """A case as text and a table, times as ratios to the first contestant."""
+    ours = case["rows"][0]
+
+    def ratio(value: float | None, of: float | None) -> float | None:
+        return None if value is None or not of else value / of
+
+    body = []
+    for entry in case["rows"]:
+        mark = "> " if "at_least" in entry else "~" if "scaled" in entry else ""
+        against = ratio(entry["seconds"], ours["seconds"])
+        count = entry["evaluations"]
+        cells = [entry["contestant"], None if entry["seconds"] is None else f"{mark}{entry['seconds']:.3g}"]
+        cells += [entry.get("spread"), entry.get("compile"), None if against is None else f"{mark}{against:.3g}"]
+        more = ratio(count, ours["evaluations"])
+        mark = "> " if "at_least" in entry else "~" if "estimated" in entry else ""
+        cells += [None if count is None else f"{mark}{count:,.0f}", None if more is None else f"{mark}{more:.3g}"]
+        body.append([*cells, entry["error"], entry["note"]])
+    head = ["contestant", "seconds", "spread", "compile", "/ ours", "gradients", "/ ours", "error", "note"]
+    marks = [("scaled", "~ scaled from a part."), ("at_least", "> stopped before its end: at least so much.")]
+    below = " ".join(text for key, text in marks if any(key in entry for entry in case["rows"]))
+    title = f"{case['name']}. {case['about']} Error: {case['measure']}"
+    return "\n\n".join([title, table(head, body), *([below] if below else [])])
+
+
+def print_cases(data: dict[str, Any]) -> None:
+    """Print stored cases, `{"title": ..., "cases": [case, ...]}`: the `show` of most benchmarks."""
+    if "title" not in data:
+        print("What is stored was measured by an earlier form of this script; measure anew.")
+        return
+    print(data["title"], "\n")
+    for one in data["cases"]:
+        print(describe(one["machine"]), "\n")
+        print(case_table(one), "\n", flush=True)
 
 
 def command(
