@@ -1,13 +1,69 @@
-"""What every layer may know: the version, and how 64-bit numbers are switched on. Imports nothing."""
+"""What every layer may know: the version, and what programs switch on in JAX. Imports nothing heavy.
+
+The package never changes a setting of JAX by itself. The command line calls `prepare`, workers call `use_64_bit`.
+"""
+
+import contextlib
+import hashlib
+import os
+import platform
+from pathlib import Path
 
 __version__ = "0.2.0"
 
+COMPILED = "DEEPLINEAR_COMPILED"
+"""Variable of the environment: folder of compiled programs, or `off`."""
+
+MOST_COMPILED = 500_000_000
+"""Bytes of compiled programs that are kept; beyond that, those used longest ago are removed."""
+
 
 def use_64_bit() -> None:
-    """Switch JAX to 64-bit numbers, for this process; call it at the start of a program, before anything is computed.
-
-    The package never does so by itself. The command line and the workers of an experiment call it.
-    """
+    """Switch JAX to 64-bit numbers; call it at the start of a program, before anything is computed."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
+
+
+def prepare() -> None:
+    """Switch JAX to 64-bit numbers, and let it keep what it compiles for later processes and for those started here."""
+    import jax
+
+    use_64_bit()
+    folder = compiled_folder()
+    if folder is None or jax.config.jax_compilation_cache_dir is not None:
+        return
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        _tidy(folder)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+
+
+def compiled_folder() -> Path | None:
+    """Where compiled programs are kept: one folder for each kind of processor; `None` if they are not."""
+    chosen = os.environ.get(COMPILED, "")
+    if chosen.lower() == "off":
+        return None
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path(chosen) if chosen else home / "deeplinear" / "compiled") / _processor()
+
+
+def _processor() -> str:
+    """A word for the processor: a program compiled for another one may not run on this."""
+    text = platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        text += "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _tidy(folder: Path) -> None:
+    """Keep the folder below its size."""
+    files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda pair: pair[0].st_atime)
+    size = sum(stat.st_size for stat, _ in files)
+    for stat, file in files:
+        if size <= MOST_COMPILED:
+            break
+        file.unlink(missing_ok=True)
+        size -= stat.st_size

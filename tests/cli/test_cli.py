@@ -53,10 +53,20 @@ print([name for name in {heavy} if name in sys.modules], file=sys.stderr)
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["simulate", "--help"], ["experiment", "run", "--help"], ["check", "run", "--help"], ["--version"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["simulate", "--help"],
+        ["check", "run", "--help"],
+        ["check", "list"],
+        ["check", "show", "completion/theorem-3.3"],
+        ["experiment", "run", "--help"],
+        ["experiment", "list", "--paper", "rnn"],
+        ["experiment", "show", "rnn/fig2"],
+    ],
 )
-def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
-    """What makes help slow is what it imports; seconds would depend on the machine."""
+def test_commands_that_compute_nothing_load_nothing_heavy(arguments: list[str]) -> None:
+    """What makes them slow is what they import; seconds would depend on the machine."""
     command = [sys.executable, "-c", HELP.format(arguments=arguments, heavy=HEAVY)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr.strip()) == (0, "[]")

@@ -1,10 +1,13 @@
 """Many small flows side by side: each member does what it does alone, whoever is beside it."""
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import deeplinear.dynamics._queue as _queue
 from deeplinear.core import RESULTS, AbstractField, Stabilised
 from deeplinear.core._machine import SHARE
 from deeplinear.dynamics import GradientFlow, ensemble, simulate, until
@@ -13,6 +16,15 @@ from deeplinear.models import DeepLinear, NarrowDeepLinear, Problem, SquaredDist
 from deeplinear.probes import loss, product
 
 MODEL = DeepLinear((3, 3, 3))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_ensembles() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_queue, "LEAST_MEMBERS", 32)
+        yield
+
+
 MEMBERS = 40
 AGREEMENT = 1e-9  # rounding in the order of sums, amplified along the flow
 
@@ -39,7 +51,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def setup(seed: int):
+def setup(seed: int, _small_ensembles: None):
     targets, params = setting(seed)
     assert few_lanes(MEMBERS, 18) > 0
     return targets, params, ensemble(stacked(targets), params, **SETTINGS)

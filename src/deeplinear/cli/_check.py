@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from deeplinear.cli._catalogue import describe_check, known, listed
 from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, SIMULATE, WIDTHS, count, read_kind, read_value, resolve
-from deeplinear.cli._output import folder
 from deeplinear.cli._shell import (
     Code,
     UsageError,
     choose,
+    folder,
     numerics,
     one_line,
     output_kept_pure,
@@ -31,16 +32,15 @@ def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[An
 
 def list_command(paper: str | None, as_json: bool) -> Code:
     """What checks there are."""
-    from deeplinear.theory import checks
-
-    try:
-        found = checks(paper)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    found = listed("checks", paper)
+    if not found:
+        chosen([], False, paper)
     if as_json:
-        print_json({"ok": True, "command": "check list", "checks": [_described(one) for one in found]})
+        print_json({"ok": True, "command": "check list", "checks": found})
     else:
-        rows = [(one.id, one.source, ("✎ " if one.printed else "") + one.statement) for one in found]
+        rows = [
+            (one["id"], one["source"], ("✎ " if one["printed_statement"] else "") + one["statement"]) for one in found
+        ]
         print_table(rows, header=("id", "source", "statement (✎: the printed form is wrong)"))
         print_table([("", f"{len(found)} checks; dln check show ID, dln check run ID")])
     return Code.fine
@@ -48,18 +48,18 @@ def list_command(paper: str | None, as_json: bool) -> Code:
 
 def show_command(name: str, as_json: bool) -> Code:
     """One check in full."""
-    (one,) = chosen([name], False, None)
+    one = known("checks", name) or describe_check(chosen([name], False, None)[0])
     if as_json:
-        print_json({"ok": True, "command": "check show", "check": _described(one)})
+        print_json({"ok": True, "command": "check show", "check": one})
         return Code.fine
-    rows = [("id", one.id), ("source", one.source), ("statement", one.statement)]
-    rows += [("as printed", one.printed)] if one.printed else []
-    rows += [("hypothesis", f"{h.name} (residual at most {h.tolerance:g})") for h in one.hypotheses]
-    rows += [("claim", f"{name} (at most {tolerance:g})") for name, tolerance in one.tolerances.items()]
-    rows += [("violation", v.name) for v in one.violations]
-    rows += [("any widths", "yes: --widths" if one.sized else "no: its instances have widths of their own")]
-    rows += [("own problems", "yes: dln check examine tries it" if one.adopt else "no: it draws its own instances")]
-    print_table(rows)
+    rows = [("id", one["id"]), ("source", one["source"]), ("statement", one["statement"])]
+    rows += [("as printed", one["printed_statement"])] if one["printed_statement"] else []
+    rows += [("hypothesis", f"{h['name']} (residual at most {h['tolerance']:g})") for h in one["hypotheses"]]
+    rows += [("claim", f"{c['name']} (at most {c['tolerance']:g})") for c in one["claim"]]
+    rows += [("violation", violation) for violation in one["violations"]]
+    rows += [("any widths", "yes: --widths" if one["takes_widths"] else "no: its instances have widths of their own")]
+    own = "yes: dln check examine tries it" if one["takes_own_problems"] else "no: it draws its own instances"
+    print_table([*rows, ("own problems", own)])
     return Code.fine
 
 
@@ -199,22 +199,6 @@ def examine_command(flags: dict[str, Any], config: str | None, as_json: bool) ->
             header=("check", "hypothesis not met"),
         )
     return code
-
-
-def _described(one: Any) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "paper": one.paper,
-        "source": one.source,
-        "statement": one.statement,
-        "printed_statement": one.printed,
-        "hypotheses": [{"name": h.name, "tolerance": h.tolerance} for h in one.hypotheses],
-        "claim": [{"name": name, "tolerance": tolerance} for name, tolerance in one.tolerances.items()],
-        "violations": [v.name for v in one.violations],
-        "takes_own_problems": one.adopt is not None,
-        "takes_widths": one.sized is not None,
-        "version": one.version,
-    }
 
 
 def _print_outcomes(done: list[dict[str, Any]]) -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, read_value
-from deeplinear.cli._output import folder
-from deeplinear.cli._shell import Code, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._shell import Code, folder, numerics, output_kept_pure, print_json, print_table, say
 
 EXPERIMENTS = (
     "tour/plateaus",

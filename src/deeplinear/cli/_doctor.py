@@ -6,7 +6,7 @@ import platform
 import re
 from typing import Any
 
-from deeplinear._about import __version__
+from deeplinear._about import COMPILED, __version__, compiled_folder
 from deeplinear.cli._options import SEED, read_value
 from deeplinear.cli._shell import Code, numerics, print_json, print_table
 
@@ -85,6 +85,7 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
 
     own: dict[str, str | None] = {"deeplinear": __version__, "python": platform.python_version()}
     bits = 8 * jnp.zeros(()).dtype.itemsize
+    folder = compiled_folder()
     report: dict[str, Any] = {
         "versions": own | {package: version(package) for package in PACKAGES},
         "platform": platform.platform(),
@@ -92,6 +93,7 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
         "backend": jax.default_backend(),
         "cpus": os.cpu_count(),
         "bits": int(bits),
+        "compiled_programs": None if folder is None else str(folder),
         "extras": extras(),
         "self_check": self_check(number),
     }
@@ -105,6 +107,7 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
     rows.append(("platform", report["platform"]))
     rows.append(("devices", ", ".join(report["devices"]) + f" ({report['backend']})"))
     rows.append(("processors", str(report["cpus"])))
+    rows.append(("compiled programs", f"not kept ({COMPILED}=off)" if folder is None else f"kept in {folder}"))
     rows.append(("precision", f"{bits}-bit" + ("" if bits == 64 else ", which is too little")))
     for name, extra in report["extras"].items():
         lacking = f"not installed ({', '.join(extra['missing'])}): {extra['install']}"

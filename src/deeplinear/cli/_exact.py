@@ -14,7 +14,8 @@ def exact_command(flags: dict[str, Any], config: str | None, as_json: bool) -> C
         raise UsageError("a curve needs an end: give --horizon.")
     numerics()
     from deeplinear.cli._build import build
-    from deeplinear.cli._output import code_of, folder, payload, write
+    from deeplinear.cli._output import code_of, payload, write
+    from deeplinear.cli._shell import folder
     from deeplinear.exact import NoClosedFormError, WhitenedSolution, diagnose, solve
 
     run = build(completed(settings, SIMULATE, method="auto"))

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deeplinear.cli._catalogue import known, listed
 from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
-from deeplinear.cli._output import folder
 from deeplinear.cli._shell import (
     Code,
     UsageError,
     choose,
+    folder,
     numerics,
     one_line,
     output_kept_pure,
@@ -65,17 +66,14 @@ def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[An
 
 def list_command(paper: str | None, as_json: bool) -> Code:
     """What experiments there are."""
-    from deeplinear.experiments import experiments
-
-    try:
-        found = experiments(paper)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    found = listed("experiments", paper)
+    if not found:
+        chosen([], False, paper)
     if as_json:
-        print_json({"ok": True, "command": "experiment list", "experiments": [one.describe() for one in found]})
+        print_json({"ok": True, "command": "experiment list", "experiments": found})
         return Code.fine
     print_table(
-        [(one.id, one.source, ", ".join(one.presets), one.shows) for one in found],
+        [(one["id"], one["source"], ", ".join(one["presets"]), one["shows"]) for one in found],
         header=("id", "source", "presets", "shows"),
     )
     return Code.fine
@@ -83,23 +81,20 @@ def list_command(paper: str | None, as_json: bool) -> Code:
 
 def show_command(name: str, preset: str | None, as_json: bool) -> Code:
     """One experiment in full."""
-    from deeplinear.experiments import fields, plain
-
-    (one,) = chosen([name], False, None)
-    if preset is not None:
-        _preset(one, preset)
+    one = known("experiments", name)
+    if one is None or (preset is not None and preset not in one["presets"]):
+        (found,) = chosen([name], False, None)
+        _preset(found, preset or "quick")
+        raise AssertionError(f"the catalogue lacks {name}")
     if as_json:
-        print_json({"ok": True, "command": "experiment show", "experiment": one.describe()})
+        print_json({"ok": True, "command": "experiment show", "experiment": one})
         return Code.fine
-    rows = [("id", one.id), ("source", one.source), ("shows", one.shows)]
-    rows += [("notes", one.notes)] if one.notes else []
-    rows += [("run", f"dln experiment run {one.id} --preset {preset or 'quick'}")]
+    rows = [("id", one["id"]), ("source", one["source"]), ("shows", one["shows"])]
+    rows += [("notes", one["notes"])] if one["notes"] else []
+    rows += [("run", f"dln experiment run {one['id']} --preset {preset or 'quick'}")]
     print_table(rows)
-    shown = [preset] if preset else list(one.presets)
-    table = [
-        (key, *(_text(plain(one.presets[p])[key]) for p in shown), getattr(kind, "__name__", str(kind)))
-        for key, kind in fields(one.kind).items()
-    ]
+    shown = [preset] if preset else list(one["presets"])
+    table = [(key, *(_text(one["presets"][p][key]) for p in shown), kind) for key, kind in one["types"].items()]
     print_table(table, title="Settings (key=value changes one)", header=("key", *shown, "type"))
     return Code.fine
 

@@ -45,7 +45,7 @@ def extrapolate_command(
         raise UsageError(f"--horizon must be more than the {length} known numbers, but is {wanted}; or give --known.")
     system = None if student is None else _student(student)
     numerics()
-    from deeplinear.cli._output import folder
+    from deeplinear.cli._shell import folder
     from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
 
     place = folder(out)

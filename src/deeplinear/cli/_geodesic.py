@@ -37,7 +37,7 @@ def geodesic_command(
     numerics()
     import numpy as np
 
-    from deeplinear.cli._output import folder
+    from deeplinear.cli._shell import folder
     from deeplinear.geometry import geodesic_between
 
     place = folder(out)

@@ -29,7 +29,7 @@ def landscape_command(
     numerics()
     import jax.numpy as jnp
 
-    from deeplinear.cli._output import folder
+    from deeplinear.cli._shell import folder
     from deeplinear.core import Trajectory
     from deeplinear.landscape import itinerary, portrait
 

@@ -5,25 +5,12 @@ from typing import Any
 
 from deeplinear.cli._build import Run
 from deeplinear.cli._interrupt import interrupts_raise
-from deeplinear.cli._shell import Code, UsageError, output_kept_pure, say
+from deeplinear.cli._shell import Code, output_kept_pure, say
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import GradientFlow, ensemble, simulate
 from deeplinear.following import follow
 from deeplinear.plots import plot_trajectory, save_figure
 from deeplinear.report import progress_bar
-
-
-def folder(path: str, flag: str = "--out") -> Path:
-    """A folder that exists and can be written to, made if needed; asked for before a run, so that no run is lost."""
-    out = Path(path)
-    probe = out / ".dln-writable"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UsageError(f"{flag}: {path} must be a folder that can be written to, but: {error.strerror}.") from None
-    return out
 
 
 def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: str) -> Trajectory:

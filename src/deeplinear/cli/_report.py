@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from deeplinear.cli._output import folder
-from deeplinear.cli._shell import Code, UsageError, print_json, print_table
+from deeplinear.cli._shell import Code, UsageError, folder, print_json, print_table
 
 
 def report_command(store: str, out: str | None, as_json: bool) -> Code:

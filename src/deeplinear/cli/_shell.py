@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -26,10 +27,10 @@ class UsageError(Exception):
 
 
 def numerics() -> None:
-    """Switch JAX to 64-bit numbers. Commands that compute call this before anything else."""
-    from deeplinear._about import use_64_bit
+    """Switch JAX to 64-bit numbers, kept programs included. Commands that compute call this before anything else."""
+    from deeplinear._about import prepare
 
-    use_64_bit()
+    prepare()
 
 
 def one_line(text: object) -> str:
@@ -61,6 +62,19 @@ def choose(
     except ValueError as error:
         raise UsageError(str(error)) from None
     raise UsageError(f"which {noun}s? Give ids, --paper P or --all; dln {noun} list shows them.")
+
+
+def folder(path: str, flag: str = "--out") -> Path:
+    """A folder that exists and can be written to, made if needed; asked for before a run, so that no run is lost."""
+    out = Path(path)
+    probe = out / ".dln-writable"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"{flag}: {path} must be a folder that can be written to, but: {error.strerror}.") from None
+    return out
 
 
 def print_json(payload: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ def simulate_command(flags: dict[str, Any], config: str | None, as_json: bool) -
     settings = resolve(SIMULATE, flags, config)
     numerics()
     from deeplinear.cli._build import build
-    from deeplinear.cli._output import code_of, complain, execute, folder, payload, write
+    from deeplinear.cli._output import code_of, complain, execute, payload, write
+    from deeplinear.cli._shell import folder
 
     run = build(settings)
     out = None if settings["out"] is None else folder(settings["out"])

@@ -15,6 +15,9 @@ from deeplinear.dynamics._members import on_host, put, take
 LEAST_LANES = 16
 """Fewest flows that are moved side by side on a thread."""
 
+LEAST_MEMBERS = 256
+"""Fewest members for that: two programs have to be compiled then instead of one."""
+
 LANE_WEIGHTS = 4096
 """Weights of a group of flows side by side: with the slopes of all stages they stay in the cache of a core."""
 
@@ -30,7 +33,7 @@ def few_lanes(members: int, size: int) -> int:
 
     Depends on the ensemble alone, not on the machine, so that the same ensemble is computed in the same way anywhere.
     """
-    if size > MOST_WEIGHTS or members < 2 * LEAST_LANES:
+    if size > MOST_WEIGHTS or members < LEAST_MEMBERS:
         return 0
     lanes = LEAST_LANES
     while 4 * lanes * size <= LANE_WEIGHTS and 8 * lanes <= members:
