@@ -32,6 +32,9 @@ numbers."""
 UNSEEN_STEPS = 64
 """Steps of derivatives where the time is not seen beforehand."""
 
+NARROW = 6
+"""Hidden widths up to which columns are made orthonormal one by one, side by side for many networks."""
+
 SERIES = 1e-5
 r"""Values of $|2Lt|$ below this take the series of the two functions."""
 
@@ -359,19 +362,39 @@ def _jump(y: Array, values: Array, growth: Array, lam: Array, t: Array) -> Array
     rows = jnp.concatenate([y, jnp.eye(hidden, dtype=y.dtype)], axis=0)
 
     def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        # Rows and columns are picked by sums with indicators, which run side by side for many networks; indices do not.
         rows, columns = carry
-        pivot = jnp.argmax(logs + jnp.log(jnp.max(jnp.abs(rows), axis=1)))
-        row = rows[pivot]
-        column = jnp.argmax(jnp.abs(row))
-        entries = rows[:, column]
+        pivot = _indicator(logs + jnp.log(jnp.max(jnp.abs(rows), axis=1)))
+        row = pivot @ rows
+        column = _indicator(jnp.abs(row))
+        entries, corner = rows @ column, row @ column
         heights = logs + jnp.log(jnp.abs(entries))
-        lower = jnp.sign(entries) * jnp.sign(row[column]) * jnp.exp(heights - heights[pivot])
-        rows = rows - entries[:, None] * (row / row[column])
-        rows = rows.at[:, column].set(0.0).at[pivot].set(0.0)
+        highest = jnp.max(jnp.where(pivot > 0, heights, -jnp.inf))
+        lower = jnp.sign(entries) * jnp.sign(corner) * jnp.exp(heights - highest)
+        rows = rows - entries[:, None] * (row / corner)
+        rows = jnp.where((pivot[:, None] > 0) | (column > 0), 0.0, rows)
         return rows, columns.at[:, k].set(lower)
 
     _, columns = jax.lax.fori_loop(0, hidden, eliminate, (rows, jnp.zeros_like(rows)))
-    return _function("quotient", values, safe)[:, None] * _orthonormal(columns)[0][:size]
+    basis = _orthonormal_narrow(columns) if hidden <= NARROW else _orthonormal(columns)[0]
+    return _function("quotient", values, safe)[:, None] * basis[:size]
+
+
+def _indicator(values: Float[Array, " items"]) -> Float[Array, " items"]:
+    """One at the first largest value, zero elsewhere."""
+    return (jnp.arange(values.shape[0]) == jnp.argmax(values)).astype(values.dtype)
+
+
+def _orthonormal_narrow(rows: Array) -> Array:
+    """Orthonormal columns of the same span, each made so twice; every row is changed by multiples of its own."""
+    basis: list[Array] = []
+    for position in range(rows.shape[1]):
+        column = rows[:, position]
+        for _ in range(2):
+            for other in basis:
+                column = column - other * jnp.sum(other * column)
+        basis.append(column / jnp.sqrt(jnp.sum(column**2)))
+    return jnp.stack(basis, axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
