@@ -15,15 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from deeplinear.core import Exponential, Stabilised, dopri8, flatten
 from deeplinear.dynamics import GradientFlow, simulate
+from deeplinear.dynamics._flow import GradientField
 from deeplinear.models import LinearRNN, Problem, SquaredDistance
-from deeplinear.nonlinear import gaussian_sequences, last_output, normal_gru, sequence_loss
+from deeplinear.nonlinear import gru_from_weights, last_output, sequence_loss
 
 ROUNDING = 1e-11  # flows at a tolerance of 1e-9 repeat the same steps; sums are taken in other orders
 
 
 def numbers() -> Iterator[tuple[str, np.ndarray]]:
-    """Gradients, and the end of a flow."""
+    """Gradients, the end of a flow, and steps of the other integrators."""
     rng = np.random.default_rng(0)
     for form in ("general", "tied"):
         model = LinearRNN(5, 7, form=form)
@@ -34,14 +36,29 @@ def numbers() -> Iterator[tuple[str, np.ndarray]]:
             np.concatenate([np.ravel(g) for g in jax.jit(lambda p, of=problem: of.gradient(p))(start)]),
         )
         if form == "tied":
-            flow = simulate(problem, start, GradientFlow(1e-9), times=[2.0])
+            # The automatic choice of an integrator takes these very steps.
+            flow = simulate(problem, start, GradientFlow(1e-9, integrator=dopri8()), times=[2.0])
             yield "flow", np.concatenate([np.ravel(layer) for layer in flow.params])
-    for states, batch in ((5, 4),):
-        student, teacher = (normal_gru(jax.random.key(i), states, scale=0.5) for i in range(2))
-        inputs = gaussian_sequences(jax.random.key(2), batch, 6)
-        slope = jax.jit(jax.grad(lambda g, i, t: sequence_loss(g, i, t, last_output(6, 6))))
-        gradient = slope(student, inputs, teacher.outputs(inputs))
-        yield f"gated gradient, {states} states", np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
+            field, y = GradientField(problem), flatten(start)
+            settings = [jnp.asarray(x) for x in (0.5, 40.0, 1e-9)]  # step, spectral radius, tolerance
+            for name, integrator in (("stabilised", Stabilised()), ("exponential", Exponential())):
+                yield f"{name} step", np.asarray(jax.jit(integrator.step)(field, y, field(y), *settings).y)
+    states, batch = 5, 4
+    student = gru_from_weights(
+        **{
+            name: 0.5 * rng.normal(size=shape)
+            for name, shape in (
+                ("weight_ih", (3 * states, 1)),
+                ("weight_hh", (3 * states, states)),
+                ("bias_ih", (3 * states,)),
+                ("bias_hh", (3 * states,)),
+                ("readout", (1, states)),
+            )
+        }
+    )
+    slope = jax.jit(jax.grad(lambda g, i, t: sequence_loss(g, i, t, last_output(6, 6))))
+    gradient = slope(student, *(jnp.asarray(rng.normal(size=(batch, 6, 1))) for _ in range(2)))
+    yield f"gated gradient, {states} states", np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
 
 
 CHILD = """

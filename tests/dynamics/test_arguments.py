@@ -18,6 +18,8 @@ from systems import linear_decay
 
 DECAY = linear_decay()
 TIMES = {"times": [0.0, 1.0]}
+STEPS = {"method": GradientDescent(0.1), "horizon": 3}
+"""Where any run will do: descent compiles to less than a flow."""
 
 
 def trace(t, params, problem):
@@ -62,7 +64,7 @@ def rows(matrix):
 
 def test_a_single_probe_is_one_of_its_kind() -> None:
     assert [item.name for item in as_probes(loss)] == ["loss"]
-    run = simulate(DECAY.problem, DECAY.params, **TIMES, probes=trace)
+    run = simulate(DECAY.problem, DECAY.params, **STEPS, probes=trace)
     assert run["trace"][0] == pytest.approx(0.2, abs=1e-15)
 
 
@@ -77,8 +79,8 @@ def test_nested_lists_are_parameters() -> None:
 
 def test_members_may_come_from_a_generator() -> None:
     starts = [DECAY.params, (2 * DECAY.params[0],)]
-    many = ensemble((DECAY.problem for _ in range(2)), (start for start in starts), **TIMES)
-    single = simulate(DECAY.problem, starts[1], **TIMES)
+    many = ensemble((DECAY.problem for _ in range(2)), (start for start in starts), **STEPS)
+    single = simulate(DECAY.problem, starts[1], **STEPS)
     np.testing.assert_allclose(many.member(1)["loss"], single["loss"], rtol=1e-9)
 
 
@@ -230,14 +232,14 @@ def test_a_member_goes_on_with_other_numbers_and_counts_anew() -> None:
 
 
 def test_a_trajectory_without_a_state_does_not_go_on() -> None:
-    run = dataclasses.replace(simulate(DECAY.problem, DECAY.params, **TIMES), state=())
+    run = dataclasses.replace(simulate(DECAY.problem, DECAY.params, **STEPS), state=())
     with pytest.raises(ValueError, match="must hold the state of its method"):
-        resume(run, DECAY.problem, times=[2.0])
+        resume(run, DECAY.problem, GradientDescent(0.1), horizon=5)
     with pytest.raises(TypeError, match="trajectory must be a Trajectory"):
         unchecked(resume)(3, DECAY.problem, times=[2.0])
 
 
 def test_rules_of_one_kind_and_another() -> None:
     rules = [until(loss, below=1e-30), until(trace, above=2.0)]
-    run = simulate(DECAY.problem, DECAY.params, until=rules)
+    run = simulate(DECAY.problem, DECAY.params, GradientDescent(0.1), until=rules)
     assert run.rule == "trace above 2"

@@ -1,5 +1,6 @@
 """Loss of plasticity: the protocol against plain NumPy and tabulated values, its refusals and its checkpoints."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -282,6 +283,13 @@ def go(folder: Path, **changes: object) -> Plasticity:
     return plasticity(SMALL, target, DIAGONAL, THREE, init, checkpoints=folder, **settings)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plasticity]:
+    """A folder of checkpoints to be copied, and the run that left them."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, go(folder)
+
+
 def test_what_is_kept_is_not_trained_again(tmp_path: Path) -> None:
     calls: list[str] = []
 
@@ -319,8 +327,8 @@ def test_what_is_kept_is_not_trained_again(tmp_path: Path) -> None:
     assert np.all(third.steps["warm"] > 0) and third.products["warm"].shape == (3, 2, 2)
 
 
-def test_whatever_determines_a_run_tells_it_apart(tmp_path: Path) -> None:
-    go(tmp_path)
+def test_whatever_determines_a_run_tells_it_apart(trained: tuple[Path, Plasticity], tmp_path: Path) -> None:
+    shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
 
     def scaled(factor: Any) -> Callable[..., Any]:
         def probe(t: Any, params: Any, problem: Any) -> Any:
@@ -353,8 +361,11 @@ def test_whatever_determines_a_run_tells_it_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "digest"])
-def test_damaged_files_are_reported_and_trained_again(damage: str, tmp_path: Path) -> None:
-    first = go(tmp_path)
+def test_damaged_files_are_reported_and_trained_again(
+    damage: str, trained: tuple[Path, Plasticity], tmp_path: Path
+) -> None:
+    shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
+    first = trained[1]
     file = max(tmp_path.glob("*.nc"))
     content = bytearray(file.read_bytes())
     if damage == "digest":

@@ -15,7 +15,7 @@ from deeplinear.plots import paper_style
 @pytest.mark.covers("rnn:S11")
 def test_losses_and_tails_over_long_times() -> None:
     assert CHOSEN.preset("paper") == Convergence()
-    spec = dataclasses.replace(CHOSEN.preset("quick"), cases=((1, 3, 6),), forms=(), decades=8, per_decade=1)
+    spec = dataclasses.replace(CHOSEN.preset("quick"), cases=((1, 3, 6),), forms=(), decades=8, per_decade=1, seeds=2)
     dataset = CHOSEN.run(spec, Context())
     claims = CHOSEN.claims(dataset, spec)
     assert len(claims) == 7

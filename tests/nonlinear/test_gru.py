@@ -169,11 +169,15 @@ def test_adam_is_that_of_optax(seed: int) -> None:
     params = {"a": jnp.asarray(rng.normal(size=3)), "b": jnp.asarray(rng.normal(size=(2, 2)))}
     rule, moments = optax.adam(0.1), adam_start(params)
     other, state = params, rule.init(params)
-    for done in range(12):
+
+    @jax.jit
+    def both(params, moments, done, other, state):
         gradient = jax.tree.map(lambda p: jnp.sin(3 * p), params)
-        params, moments = adam_step(params, gradient, moments, jnp.asarray(done), jnp.asarray(0.1))
         update, state = rule.update(jax.tree.map(lambda p: jnp.sin(3 * p), other), state)
-        other = optax.apply_updates(other, update)
+        return *adam_step(params, gradient, moments, done, jnp.asarray(0.1)), optax.apply_updates(other, update), state
+
+    for done in range(12):
+        params, moments, other, state = both(params, moments, jnp.asarray(done), other, state)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), params, other)
 
 
@@ -200,12 +204,17 @@ def test_a_stack_is_trained_as_its_members_alone(stacks: tuple) -> None:
 
     student, teacher = (jax.tree.map(lambda leaf: leaf[0, 1], students), jax.tree.map(lambda leaf: leaf[0], teachers))
     rule = optax.adam(1e-2)
-    state, derived, losses = rule.init(student), DERIVED, []
-    for step in range(STEPS):
+    state, losses = rule.init(student), []
+
+    @jax.jit
+    def advance(student, state, step):
         inputs = gaussian_sequences(jax.random.fold_in(keys[0], step), 6, 5)
-        loss, gradient = derived(student, inputs, teacher.outputs(inputs), last_output(5, 5))
+        loss, gradient = DERIVED(student, inputs, teacher.outputs(inputs), last_output(5, 5))
         update, state = rule.update(gradient, state)
-        student = optax.apply_updates(student, update)
+        return optax.apply_updates(student, update), state, loss
+
+    for step in range(STEPS):
+        student, state, loss = advance(student, state, step)
         losses.append(float(loss))
     for ours, single in zip(jax.tree.leaves(both.students), jax.tree.leaves(student), strict=True):
         np.testing.assert_allclose(ours[0, 1], single, rtol=0, atol=GRADIENT)
@@ -226,10 +235,10 @@ def test_errors_beyond_the_length(seed: int) -> None:
 
 def test_sequences_are_normal_and_nested(seed: int) -> None:
     key = jax.random.key(seed)
-    long, short = gaussian_sequences(key, 500, 6), gaussian_sequences(key, 500, 2)
+    long, short = (np.asarray(gaussian_sequences(key, 500, length)) for length in (6, 2))
     np.testing.assert_array_equal(long[:, :2], short)
-    assert abs(float(jnp.mean(long))) < 5 / np.sqrt(3000) and abs(float(jnp.var(long)) - 1) < 5 * np.sqrt(2 / 3000)
-    products = np.asarray(long[:, 0, 0] * long[:, 1, 0])
+    assert abs(np.mean(long)) < 5 / np.sqrt(3000) and abs(np.var(long) - 1) < 5 * np.sqrt(2 / 3000)
+    products = long[:, 0, 0] * long[:, 1, 0]
     assert abs(products.mean()) < 5 * products.std() / np.sqrt(500)
 
 
