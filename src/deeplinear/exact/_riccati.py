@@ -32,7 +32,7 @@ numbers."""
 UNSEEN_STEPS = 64
 """Steps of derivatives where the time is not seen beforehand."""
 
-NARROW = 6
+NARROW = 3
 """Hidden widths up to which columns are made orthonormal one by one, side by side for many networks."""
 
 SERIES = 1e-5
