@@ -38,6 +38,7 @@ FIRST = SHARED not in os.environ
 if FIRST:
     os.environ[SHARED] = tempfile.mkdtemp(prefix="deeplinear-tests-")
 jax.config.update("jax_compilation_cache_dir", os.environ[SHARED])
+os.environ["DEEPLINEAR_COMPILED"] = os.path.join(os.environ[SHARED], "children")  # what programs started here compile
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 # Before the first import of the package: every annotation of it, shapes included, is checked at every call (but see
