@@ -59,11 +59,17 @@ def _processor() -> str:
 
 
 def _tidy(folder: Path) -> None:
-    """Keep the folder below its size."""
-    files = sorted(((file.stat(), file) for file in folder.iterdir()), key=lambda pair: pair[0].st_atime)
-    size = sum(stat.st_size for stat, _ in files)
-    for stat, file in files:
+    """Keep the folder below its size. Other processes may remove files at the same time; JAX may have folders there."""
+    files = []
+    for file in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if file.is_file():
+                stat = file.stat()
+                files.append((stat.st_atime, stat.st_size, file))
+    size = sum(bytes_ for _, bytes_, _ in files)
+    for _, bytes_, file in sorted(files):
         if size <= MOST_COMPILED:
             break
-        file.unlink(missing_ok=True)
-        size -= stat.st_size
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        size -= bytes_

@@ -34,16 +34,21 @@ def described() -> dict[str, list[dict[str, Any]]]:
     from deeplinear._about import use_64_bit
 
     use_64_bit()
-    from deeplinear.experiments import experiments, fields
+    from deeplinear.experiments import experiments
     from deeplinear.theory import checks
-
-    def types(one: Any) -> dict[str, str]:
-        return {key: getattr(kind, "__name__", str(kind)) for key, kind in fields(one.kind).items()}
 
     return {
         "checks": [describe_check(one) for one in checks(None)],
-        "experiments": [{**one.describe(), "types": types(one)} for one in experiments(None)],
+        "experiments": [describe_experiment(one) for one in experiments(None)],
     }
+
+
+def describe_experiment(one: Any) -> dict[str, Any]:
+    """An experiment as plain values, with the types of its settings."""
+    from deeplinear.experiments import fields
+
+    types = {key: getattr(kind, "__name__", str(kind)) for key, kind in fields(one.kind).items()}
+    return {**one.describe(), "types": types}
 
 
 def describe_check(one: Any) -> dict[str, Any]:

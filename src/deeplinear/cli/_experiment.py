@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear.cli._catalogue import known, listed
+from deeplinear.cli._catalogue import describe_experiment, known, listed
 from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
 from deeplinear.cli._shell import (
@@ -81,11 +81,9 @@ def list_command(paper: str | None, as_json: bool) -> Code:
 
 def show_command(name: str, preset: str | None, as_json: bool) -> Code:
     """One experiment in full."""
-    one = known("experiments", name)
-    if one is None or (preset is not None and preset not in one["presets"]):
-        (found,) = chosen([name], False, None)
-        _preset(found, preset or "quick")
-        raise AssertionError(f"the catalogue lacks {name}")
+    one = known("experiments", name) or describe_experiment(chosen([name], False, None)[0])
+    if preset is not None and preset not in one["presets"]:
+        _preset(chosen([name], False, None)[0], preset)
     if as_json:
         print_json({"ok": True, "command": "experiment show", "experiment": one})
         return Code.fine

@@ -8,14 +8,13 @@ that Newton's method does not join is done by itself, with its end approached.
 import concurrent.futures
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import check_finite, check_number, check_x64
+from deeplinear.core import check_finite, check_number, check_x64, processors
 from deeplinear.geometry._curvature import decomposed, velocities_of
 from deeplinear.geometry._explicit import NUMERIC, SAME
 from deeplinear.geometry._logarithm import FAR, connect, generator_of, geodesic_between, planes_of, ways_round
@@ -291,7 +290,7 @@ def _numeric(
     paths = Paths(scaled[0], scaled[1], generators)
     block = max(8, min(128, 4096 // size**4))
     places = [slice(k, k + block) for k in range(0, len(pair), block)]
-    workers = min(len(places), _processors() if size <= THREADED else 1)
+    workers = min(len(places), processors() if size <= THREADED else 1)
     pool = concurrent.futures.ThreadPoolExecutor(workers)
     try:
         parts = [
@@ -386,11 +385,3 @@ def _lengths(firsts: np.ndarray, momenta: np.ndarray, sizes: list[np.ndarray], d
         return np.sqrt(squared + size * ratio**2)
     along = depth * math.sqrt(size) * np.expm1(ratio / depth)
     return np.sqrt(along**2 + np.exp(ratio / depth) * squared) * sizes[0] ** (1 / depth)
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1

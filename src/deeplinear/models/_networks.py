@@ -187,4 +187,4 @@ class NarrowDeepLinear(DeepLinear):
         result = left[:, 0, None] * right[None, 0]
         for position in range(1, left.shape[1]):
             result = result + left[:, position, None] * right[None, position]
-        return jax.lax.optimization_barrier(result)  # else it would be computed again for each of its uses
+        return jax.lax.optimization_barrier(result)  # not to be computed again for each of its uses
