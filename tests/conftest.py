@@ -7,7 +7,10 @@ os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile much and run little of it, so programs are made quickly here. With another XLA_FLAGS, such as
 # --xla_cpu_enable_fast_math=false, they are made as for users; tests/cross/test_optimised_programs.py does so always.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+)
 
 # Test processes are the parallel part: each keeps to one processor and starts no threads that compile. (XLA may end a
 # process with a segmentation fault where one thread writes a program to the cache while another compiles.)

@@ -26,6 +26,7 @@ def syntax(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@functools.cache
 def subpackages() -> list[str]:
     """Names of the sub-packages, without the leading package name."""
     return sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
@@ -44,6 +45,7 @@ def layers() -> list[list[str]]:
     return [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
 
 
+@functools.cache
 def imports(module: str) -> list[tuple[str, int]]:
     """Everything of this package a module imports, at any depth of nesting, with its line.
 

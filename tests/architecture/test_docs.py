@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from architecture.source import ROOT, modules, subpackages, syntax
@@ -50,8 +51,8 @@ class Checker(doctest.OutputChecker):
 
 
 def scope() -> dict[str, Any]:
-    """Names an example may use without importing: `jax`, `jnp` and the public names of the numerical layers."""
-    names: dict[str, Any] = {"jax": jax, "jnp": jnp}
+    """Names an example may use without importing: `jax`, `jnp`, `np` and the public names of the numerical layers."""
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np}
     for name in IN_SCOPE:
         module = importlib.import_module(f"deeplinear.{name}")
         names |= {key: value for key, value in vars(module).items() if not key.startswith("_")}

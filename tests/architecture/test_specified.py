@@ -26,7 +26,10 @@ def markers(path: Path) -> list[tuple[str | None, int]]:
     return [
         (str(argument.value) if isinstance(argument, ast.Constant) else None, node.lineno)
         for node in ast.walk(syntax(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.covers"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "covers"
+        and ast.unparse(node.func) == "pytest.mark.covers"
         for argument in (*node.args, *(keyword.value for keyword in node.keywords))
     ]
 

@@ -63,7 +63,9 @@ def limits(depth, alpha, m, *, blocks, size=1, value=1.0) -> BlockLimit:
     broadcast = np.broadcast_arrays(depth, alpha, m, value)
     flat = [np.resize(np.asarray(x, dtype=float), 180) for x in broadcast]
     limit = block_limit(*flat[:3], blocks=blocks, size=size, value=flat[3])
-    return jax.tree.map(lambda x: x[: broadcast[0].size].reshape(broadcast[0].shape), limit)
+    return jax.tree.map(
+        lambda x: jnp.asarray(np.asarray(x)[: broadcast[0].size].reshape(broadcast[0].shape), dtype=float), limit
+    )
 
 
 def relative(ours, exact) -> float:

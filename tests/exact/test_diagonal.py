@@ -64,23 +64,23 @@ def whole_flow(layers: tuple[np.ndarray, ...], target: np.ndarray, times: np.nda
 def test_the_diagonal_flow_is_the_flow_of_the_whole_network(seed: int) -> None:
     rng = np.random.default_rng(seed)
     layers = diagonal_network(rng)
-    params = tuple(jnp.asarray(w) for w in layers)
+    params = tuple(jnp.asarray(w, dtype=float) for w in layers)
     weights = diagonal_weights(params)
     np.testing.assert_array_equal(weights, [np.diag(w)[:3] for w in layers])
     target = np.zeros((3, 5))
     np.fill_diagonal(target, SIGMA)
     problem = Problem(DeepLinear(WIDTHS), SquaredDistance(jnp.asarray(target)))
-    speed = diagonal_layers(tuple(map(jnp.zeros_like, params)), diagonal_field(weights, SIGMA))
+    speed = diagonal_layers(tuple(jnp.zeros(w.shape) for w in layers), diagonal_field(weights, SIGMA))
     for moved, slope in zip(speed, problem.gradient(params), strict=True):
         np.testing.assert_allclose(moved, -slope, atol=ROUNDING)
     np.testing.assert_allclose(np.sum(mode_losses(weights, SIGMA)), problem.value(params), rtol=ROUNDING)
     many, values = np.resize(np.asarray(weights).T, (COUNT, 3)).T, np.resize(SIGMA, COUNT)
-    found = diagonal_flow(np.resize(TIMES, COUNT), many, values)
+    found = np.asarray(diagonal_flow(np.resize(TIMES, COUNT), many, values))
     assert found.shape == (COUNT, 3, COUNT)
     found = found[:3, :, :3]
     for moment, wanted in zip(found, whole_flow(layers, target, TIMES), strict=True):
         # Entries that belong to no mode, of hidden units and inputs no output sees, have not moved.
-        for layer, whole in zip(diagonal_layers(params, moment), wanted, strict=True):
+        for layer, whole in zip(diagonal_layers(params, jnp.asarray(moment, dtype=float)), wanted, strict=True):
             np.testing.assert_allclose(layer, whole, atol=FLOW)
 
 
@@ -144,14 +144,14 @@ def test_the_root_of_a_chain() -> None:
 @pytest.mark.covers("network:F32", "network:C33")
 def test_hessian_bracket_and_rank(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    weights = jnp.asarray(rng.normal(size=(4, 3)))
-    weights = weights.at[[0, 2], 1].set(0.0).at[:3, 2].set(0.0)  # two zeros in one mode, three in another
-    sigma, other = jnp.asarray(rng.uniform(0.5, 2, 3)), jnp.asarray(rng.uniform(0.5, 2, 3))
+    weights = rng.normal(size=(4, 3))
+    weights[[0, 2], 1], weights[:3, 2] = 0.0, 0.0  # two zeros in one mode, three in another
+    sigma, other = rng.uniform(0.5, 2, 3), rng.uniform(0.5, 2, 3)
 
     def loss(xi: jax.Array, s: jax.Array) -> jax.Array:
         return 0.5 * (s - xi[0] * xi[1] * xi[2] * xi[3]) ** 2
 
-    found = diagonal_hessian(weights, sigma)
+    found = np.asarray(diagonal_hessian(weights, sigma))
     wanted = jax.jit(jax.vmap(jax.hessian(loss), in_axes=(1, 0)))(weights, sigma)
     np.testing.assert_allclose(found, wanted, atol=ROUNDING)
     size = float(sigma[1] * abs(weights[1, 1] * weights[3, 1]))
@@ -169,11 +169,11 @@ def test_hessian_bracket_and_rank(seed: int) -> None:
     np.testing.assert_allclose(diagonal_bracket(weights, sigma, other), bracket(weights, sigma, other), atol=1e-10)
 
     for mode in range(3):
-        w = np.asarray(weights[:, mode])
+        w = weights[:, mode]
         forms = np.zeros((3, 4))
         for i in range(3):
             forms[i, i], forms[i, i + 1] = 2 * w[i], -2 * w[i + 1]
-        assert int(diagonal_laws_rank(weights)[mode]) == np.linalg.matrix_rank(forms)
+        assert np.asarray(diagonal_laws_rank(weights))[mode] == np.linalg.matrix_rank(forms)
     np.testing.assert_array_equal(diagonal_laws_rank(weights), [3, 2, 1])
     np.testing.assert_array_equal(diagonal_laws_rank(np.zeros((3, 1))), [0])
 

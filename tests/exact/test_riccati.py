@@ -43,7 +43,7 @@ def solved(cases: list[dict[str, Any]], factors: bool = False) -> np.ndarray:
     times = [[*case["times"], *[case["times"][-1]] * (TIMES - len(case["times"]))] for case in full]
     starts = [np.concatenate([np.transpose(case["first"]), case["second"]]) for case in full]
     targets, lams = [case["target"] for case in full], [case["lam"] for case in full]
-    found = solutions(*(jnp.asarray(np.array(x, dtype=float)) for x in (starts, targets, lams, times)))
+    found = solutions(*(np.array(x, dtype=float) for x in (starts, targets, lams, times)))
     return np.asarray(found[int(factors)])[: len(cases)]
 
 
@@ -156,20 +156,21 @@ def test_eigensystem_is_one_for_degenerate_tasks_too(shape: tuple[int, int], see
     generic = rng.normal(size=shape)
     u, _, vt = np.linalg.svd(generic, full_matrices=False)
     repeated, deficient = 2.0 * u @ vt, 3.0 * np.outer(u[:, 0], vt[0])
-    targets = jnp.asarray(np.stack([generic, repeated, deficient, np.zeros(shape)]))
-    lams = jnp.array([0.0, 1e-12, 0.5, -7.0, 1e6, -1e6])
+    targets = np.stack([generic, repeated, deficient, np.zeros(shape)])
+    lams = np.array([0.0, 1e-12, 0.5, -7.0, 1e6, -1e6])
 
     def parts(target: Any, lam: Any) -> tuple[Any, Any, Any]:
         system = eigensystem(target, lam)
         return system.values, system.vectors, flow_matrix(target, lam)
 
-    values, vectors, matrices = jax.jit(jax.vmap(jax.vmap(parts, (None, 0)), (0, None)))(targets, lams)
+    found = jax.jit(jax.vmap(jax.vmap(parts, (None, 0)), (0, None)))(targets, lams)
+    values, vectors, matrices = map(np.asarray, found)
     size = sum(shape)
     turned = np.swapaxes(vectors, -1, -2)
     assert np.max(np.abs(turned @ vectors - np.eye(size))) <= 1e-13
     misfit = np.max(np.abs(vectors * values[..., None, :] @ turned - matrices), axis=(-1, -2))
     assert np.all(misfit <= 1e-13 * np.maximum(1.0, np.abs(lams)))
-    sigma, lam = np.asarray(targets[0]), 0.5
+    sigma, lam = targets[0], 0.5
     by_hand = np.block([[-lam / 2 * np.eye(shape[1]), sigma.T], [sigma, lam / 2 * np.eye(shape[0])]])
     assert np.array_equal(matrices[0, 2], by_hand)
     np.testing.assert_allclose(np.sort(values[0, 2]), np.linalg.eigvalsh(by_hand), atol=1e-13)

@@ -17,7 +17,7 @@ models = pytest.mark.parametrize("model", ALL_MODELS, ids=lambda model: f"depth{
 
 
 def random_params(rng: np.random.Generator, model: DeepLinear) -> tuple[jax.Array, ...]:
-    return tuple(jnp.asarray(rng.normal(size=shape)) for shape in model.shapes)
+    return tuple(jax.device_put(rng.normal(size=shape)) for shape in model.shapes)
 
 
 def plain_value(case: LossCase, params: tuple[jax.Array, ...]):
@@ -29,7 +29,7 @@ def plain_value(case: LossCase, params: tuple[jax.Array, ...]):
 
 
 def close(left, right) -> None:
-    scale = 1 + max(float(jnp.max(jnp.abs(b))) for b in jax.tree.leaves(right))
+    scale = 1 + max(float(np.max(np.abs(b))) for b in jax.tree.leaves(right))
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
         assert a.shape == b.shape
         np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * scale)
@@ -72,20 +72,20 @@ def test_derivatives_have_the_right_taylor_slopes(build, model, seed):
     problem = Problem(model, case.loss)
     gradient, hessian_product = problem.linearize(params)
     value, curved = problem.value(params), hessian_product(direction)
-    slope = sum(jnp.vdot(g, v) for g, v in zip(gradient, direction, strict=True))
+    slope = sum(np.vdot(g, v) for g, v in zip(gradient, direction, strict=True))
 
     def moved(step):
         return tuple(p + step * v for p, v in zip(params, direction, strict=True))
 
     def of_value(step):
-        return jnp.abs(problem.value(moved(step)) - value - step * slope)
+        return abs(float(problem.value(moved(step))) - float(value) - step * slope)
 
     def of_gradient(step):
         there = problem.gradient(moved(step))
         parts = zip(there, gradient, curved, strict=True)
-        return jnp.sqrt(sum(jnp.sum((a - g - step * h) ** 2) for a, g, h in parts))
+        return np.sqrt(sum(np.sum((np.asarray(a) - np.asarray(g) - step * np.asarray(h)) ** 2) for a, g, h in parts))
 
-    size = float(value) + float(jnp.sqrt(sum(jnp.sum(g**2) for g in gradient)))
+    size = float(value) + float(np.sqrt(sum(np.sum(np.square(g)) for g in gradient)))
     floor = 1e-13 * (1 + size)  # a few hundred roundings of numbers of this size
     taylor_slope(of_value, 2, floor)
     taylor_slope(of_gradient, 2, floor)
@@ -107,8 +107,8 @@ def test_jit_and_vmap_change_nothing(build, seed):
     batch = [(random_params(rng, model), random_params(rng, model)) for _ in range(3)]
 
     expected = [everything(loss, *pair) for pair in batch]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batch)
-    together = everything_at_once(loss, *stacked)
+    stacked = jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *batch))
+    together = jax.tree.map(np.asarray, everything_at_once(loss, *stacked))
     for member, single in enumerate(expected):
         close(jax.tree.map(lambda leaf, member=member: leaf[member], together), single)
 

@@ -1,29 +1,41 @@
-"""Small pieces of linear algebra that several layers share."""
+"""Small pieces of linear algebra that several layers share.
 
+Called outside of a compiled program each of them is one; inside they dissolve (`inline`).
+"""
+
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core._types import Params
 
+_compiled = functools.partial(jax.jit, inline=True)
 
+
+@_compiled
 def inner(left: Params, right: Params) -> Float[Array, ""]:
     """Frobenius inner product of two lists of matrices."""
     return jnp.sum(jnp.stack([jnp.vdot(a, b) for a, b in zip(left, right, strict=True)]))
 
 
+@_compiled
 def norm(params: Params) -> Float[Array, ""]:
     """Frobenius norm of a list of matrices."""
     return jnp.sqrt(inner(params, params))
 
 
+@_compiled
 def add_scaled(params: Params, factor: Float[Array, ""] | float, direction: Params) -> Params:
     """`params + factor * direction`, layer by layer."""
     return tuple(p + factor * d for p, d in zip(params, direction, strict=True))
 
 
+@_compiled
 def flatten(params: Params) -> Float[Array, " size"]:
     """All layers as one vector: row-major, layer 1 first."""
     return jnp.concatenate([p.ravel() for p in params])
@@ -31,14 +43,19 @@ def flatten(params: Params) -> Float[Array, " size"]:
 
 def unflatten(vector: Float[Array, " size"], shapes: Sequence[tuple[int, int]]) -> Params:
     """Inverse of `flatten` for layers of the given shapes."""
-    layers = []
-    start = 0
-    for rows, columns in shapes:
-        layers.append(vector[start : start + rows * columns].reshape(rows, columns))
-        start += rows * columns
-    return tuple(layers)
+    return (_cut if isinstance(vector, np.ndarray) else _cut_compiled)(vector, tuple(shapes))
 
 
+def _cut(vector: Any, shapes: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
+    ends = np.cumsum([rows * columns for rows, columns in shapes]).tolist()
+    starts = [0, *ends[:-1]]
+    return tuple(vector[i:j].reshape(shape) for i, j, shape in zip(starts, ends, shapes, strict=True))
+
+
+_cut_compiled = _compiled(_cut, static_argnums=1)
+
+
+@_compiled
 def svd(matrix: Float[Array, "*batch rows columns"]) -> tuple[Array, Array, Array]:
     """Thin singular value decomposition; NaN throughout for a matrix with non-finite entries, and no words about it."""
     finite = jnp.all(jnp.isfinite(matrix), axis=(-2, -1), keepdims=True)
@@ -50,6 +67,7 @@ def svd(matrix: Float[Array, "*batch rows columns"]) -> tuple[Array, Array, Arra
     )
 
 
+@_compiled
 def spectrum(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch modes"]:
     """Singular values, largest first; NaN for a matrix with non-finite entries, and no words about it.
 
@@ -64,4 +82,9 @@ def spectrum(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batc
 
 def random_orthogonal(key: Array, size: int, dtype: jnp.dtype | None = None) -> Float[Array, "size size"]:
     """Orthogonal matrix drawn from Haar measure."""
-    return jax.random.orthogonal(key, size, dtype=jnp.zeros(()).dtype if dtype is None else dtype)
+    return _haar(key, size, jnp.result_type(float) if dtype is None else dtype)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _haar(key: Array, size: int, dtype: Any) -> Array:
+    return jax.random.orthogonal(key, size, dtype=dtype)

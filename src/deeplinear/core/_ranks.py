@@ -7,6 +7,7 @@ at zero, so a zero matrix that can be seen is refused; under a transformation, w
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import entr
@@ -40,8 +41,8 @@ def _check_real(where: str, name: str, given: object, dimensions: int) -> None:
         )
 
 
-def _relative(where: str, name: str, given: Any) -> tuple[Float[Array, "*batch modes"], Float[Array, "*batch 1"]]:
-    """Singular values over the largest, and the largest; a visible zero or bad spectrum is refused."""
+def _checked(where: str, name: str, given: Any) -> Float[Array, "*batch modes"]:
+    """Singular values; a visible zero or bad spectrum is refused."""
     _check_real(where, name, given, 1)
     check_finite(where, name, given)
     if given.shape[-1] == 0:
@@ -51,7 +52,25 @@ def _relative(where: str, name: str, given: Any) -> tuple[Float[Array, "*batch m
         if np.any(seen < 0):
             raise ValueError(f"{where}: {name} must be non-negative, but reaches {seen.min():g}.")
         _refuse_zero(where, name, np.any(seen, axis=-1))
-    values = jnp.asarray(given)
+    return given
+
+
+@jax.jit
+def _stable_rank(values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
+    relative, _ = _relative(values)
+    return jnp.sum(relative**2, axis=-1)
+
+
+@jax.jit
+def _effective_rank(values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
+    relative, largest = _relative(values)
+    total = jnp.sum(relative, axis=-1, keepdims=True)
+    shares = relative / jnp.where(largest == 0, 1.0, total)
+    return jnp.where(largest[..., 0] == 0, 0.0, jnp.exp(jnp.sum(entr(shares), axis=-1)))
+
+
+def _relative(values: Float[Array, "*batch modes"]) -> tuple[Float[Array, "*batch modes"], Float[Array, "*batch 1"]]:
+    """Singular values over the largest, and the largest."""
     largest = jnp.max(values, axis=-1, keepdims=True)
     return values / jnp.where(largest == 0, 1.0, largest), largest
 
@@ -66,11 +85,10 @@ def spectrum_stable_rank(singular_values: Float[Array | np.ndarray, "*batch mode
         One number per spectrum; 0 for a zero spectrum under a transformation.
 
     Example:
-        >>> round(9 * float(spectrum_stable_rank(jnp.array([3.0, 1.0, 1.0, 0.0]))), 12)
-        11.0
+        >>> float(spectrum_stable_rank(jnp.array([2.0, 1.0])))
+        1.25
     """
-    relative, _ = _relative("spectrum_stable_rank", "singular_values", singular_values)
-    return jnp.sum(relative**2, axis=-1)
+    return _stable_rank(_checked("spectrum_stable_rank", "singular_values", singular_values))
 
 
 def spectrum_effective_rank(singular_values: Float[Array | np.ndarray, "*batch modes"]) -> Float[Array, "*batch"]:
@@ -86,10 +104,7 @@ def spectrum_effective_rank(singular_values: Float[Array | np.ndarray, "*batch m
         >>> round(float(spectrum_effective_rank(jnp.array([1.0, 0.01]))), 3)
         1.057
     """
-    relative, largest = _relative("spectrum_effective_rank", "singular_values", singular_values)
-    total = jnp.sum(relative, axis=-1, keepdims=True)
-    shares = relative / jnp.where(largest == 0, 1.0, total)
-    return jnp.where(largest[..., 0] == 0, 0.0, jnp.exp(jnp.sum(entr(shares), axis=-1)))
+    return _effective_rank(_checked("spectrum_effective_rank", "singular_values", singular_values))
 
 
 def _spectrum(where: str, matrix: Any, *, nonzero: bool = False) -> Float[Array, "*batch modes"]:
@@ -100,7 +115,7 @@ def _spectrum(where: str, matrix: Any, *, nonzero: bool = False) -> Float[Array,
         raise ValueError(f"{where}: matrix must have at least one row and one column, but has shape {matrix.shape}.")
     if nonzero and is_concrete(matrix):
         _refuse_zero(where, "matrix", np.any(np.asarray(matrix), axis=(-2, -1)))
-    return spectrum(jnp.asarray(matrix))
+    return spectrum(matrix)
 
 
 def stable_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
@@ -135,8 +150,8 @@ def effective_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> 
         One number per matrix; 0 for a zero matrix under a transformation.
 
     Example:
-        >>> round(float(effective_rank(jnp.eye(3))), 12)
-        3.0
+        >>> round(float(effective_rank(jnp.eye(2))), 12)
+        2.0
     """
     return spectrum_effective_rank(_spectrum("effective_rank", matrix, nonzero=True))
 
@@ -170,13 +185,18 @@ def numerical_rank(
         One integer per matrix; -1, under a transformation, for one with entries that are not finite.
 
     Example:
-        >>> int(numerical_rank(jnp.ones((3, 2))))
+        >>> int(numerical_rank(jnp.ones((2, 2))))
         1
     """
     values = _spectrum("numerical_rank", matrix)
     if rtol is None:
         rtol = max(matrix.shape[-2:]) * float(jnp.finfo(values.dtype).eps)
     check_number("numerical_rank", "rtol", rtol, above=0)
+    return _rank_above(values, rtol)
+
+
+@jax.jit
+def _rank_above(values: Float[Array, "*batch modes"], rtol: Float[Array, ""] | float) -> Int[Array, "*batch"]:
     finite = jnp.all(jnp.isfinite(values), axis=-1)
     rank = jnp.sum(values > rtol * values[..., :1], axis=-1)
     return jnp.where(finite, rank, -1)

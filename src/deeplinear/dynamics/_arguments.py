@@ -1,5 +1,6 @@
 """Arguments of `simulate`, `ensemble` and `resume`, looked at before anything is compiled."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -7,10 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, UInt32
+from jaxtyping import Array, Key, UInt32
 
 from deeplinear.core import (
-    Stack,
     Trajectory,
     check_count,
     check_finite,
@@ -85,7 +85,7 @@ def stacked_params(params: Iterable[Any]) -> tuple[tuple[Any, ...], int | None]:
     counts = [int(layer.shape[0]) for layer in layers]
     if len(set(counts)) > 1:
         raise ValueError(f"ensemble: all layers of params must have the same number of members, but have {counts}.")
-    return tuple(jnp.asarray(layer) for layer in layers), counts[0]
+    return layers, counts[0]
 
 
 def _is_layer(item: Any) -> bool:
@@ -95,7 +95,7 @@ def _is_layer(item: Any) -> bool:
     return all(isinstance(row, list | tuple) and all(np.ndim(x) == 0 for x in row) for row in item)
 
 
-def check_values(where: str, params: Stack) -> None:
+def check_values(where: str, params: tuple[np.ndarray, ...]) -> None:
     """Refuse parameters that are not finite; the entry is named without a member axis where there is one run."""
     for position, layer in enumerate(params):
         many = where == "ensemble"
@@ -137,7 +137,7 @@ def checked_members(name: str, value: Any) -> tuple[Any, int | None]:
     return stack_members(items, "ensemble", name), len(items)
 
 
-def key_data(where: str, key: Any, members: int | None) -> UInt32[Array, "members words"]:
+def key_data(where: str, key: Any, members: int | None) -> UInt32[Array | np.ndarray, "members words"]:
     """Data of one random key, or of one for each member of an ensemble."""
     if key is None:
         key = jax.random.key(0)
@@ -145,7 +145,12 @@ def key_data(where: str, key: Any, members: int | None) -> UInt32[Array, "member
     if not typed or key.shape != ():
         found = f"an array of {key.dtype}, shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
         raise TypeError(f"{where}: key must be one random key, such as jax.random.key(0), but is {found}.")
-    return jax.random.key_data(key[None] if members is None else jax.random.split(key, members))
+    return np.asarray(jax.random.key_data(key))[None] if members is None else _split(key, members)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _split(key: Key[Array, ""], members: int) -> UInt32[Array, "members words"]:
+    return jax.random.key_data(jax.random.split(key, members))
 
 
 # --- Records, rules and limits ----------------------------------------------------------------------------------------
@@ -210,7 +215,7 @@ def checked_rules(where: str, until: Any) -> tuple[Until, ...]:
 
 def kinds(problem: Problem, method: AbstractMethod, batched: tuple[bool, bool]) -> dict[str, str]:
     """Of what kind problem and method are, whatever their numbers: classes, and shapes of data."""
-    one = jax.tree.map(lambda leaf: leaf[0], problem) if batched[0] else problem
+    one = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[0]), problem) if batched[0] else problem
     return {"problem": describe(one, numbers=False), "method": type(method).__name__}
 
 

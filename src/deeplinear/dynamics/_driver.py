@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,8 @@ from deeplinear.dynamics._queue import Queue, few_lanes, many_lanes
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem
 from deeplinear.probes import AbstractProbe, dimension_names, gradient_norm, loss
+
+Item = TypeVar("Item")
 
 BUDGET = 64
 """Steps that a group of members side by side tries before others have their turn."""
@@ -60,6 +62,11 @@ class Progress(NamedTuple):
 # --- Compiled pieces ------------------------------------------------------------------------------------------------
 
 
+def _on_device(kind: Callable[..., Item], *arrays: Any) -> Item:
+    """A tuple of arrays. (`jnp.asarray` of a NumPy array would compile a program for its shape.)"""
+    return kind(*jax.device_put(arrays))
+
+
 def _over_members(function: Callable[..., Any], mapped: tuple[bool, ...], vector: bool, *args: Any) -> Any:
     """Apply a function to every member; `mapped` says which arguments have a member axis."""
     if vector:
@@ -81,13 +88,19 @@ def _begin(
     y: Array,
     t: Array,
     keys: Array,
+    horizon: Array | np.ndarray,
     batched: tuple[bool, bool],
     vector: bool,
 ) -> Any:
-    """States of all members before their first step; flows, whose start does not depend on their method, give none."""
+    """States of all members before their first step, those completed that are at their last time already.
+
+    Flows, whose start does not depend on their method, give none.
+    """
 
     def one(p: Problem, m: AbstractUpdate | None, y: Array, t: Array, key: Array) -> Any:
-        return _flow.start(p, rules, y, t) if m is None else _descent.start(p, m, y, t, key)
+        state = _flow.start(p, rules, y, t) if m is None else _descent.start(p, m, y, t, key)
+        there = (state.t >= horizon) & (state.result == int(RESULTS.running))
+        return state._replace(result=jnp.where(there, int(RESULTS.completed), state.result))
 
     return _over_members(one, (*batched, True, True, True), vector, problem, method, y, t, keys)
 
@@ -106,6 +119,7 @@ def _advance(
     stabilised: bool,
 ) -> tuple[Any, Snapshots]:
     """One chunk. `stabilised` chooses the integrator of flows that move side by side."""
+    state = state._replace(window=jnp.zeros_like(state.window))
     if isinstance(method, GradientFlow) and vector:
         return _lanes.advance(
             problem, method, rules, plan, state, budget, batched=batched, room=room, stabilised=stabilised
@@ -192,24 +206,17 @@ class Driver:
         return min(fit, next(n for n in (1, 8, 64) if len(self.times) <= n or n == 64) if few else 64)
 
     def begin(self, problem: Problem, method: AbstractMethod, y: Array, t: Array, keys: Array, vector: bool) -> Any:
-        """States before the first step, those completed that are at their last time already."""
+        """States before the first step."""
         update = method if isinstance(method, AbstractUpdate) else None
-        state = _begin(problem, update, self.rules, y, t, keys, self.batched, vector)
-        there = (state.t >= self.horizon) & (state.result == int(RESULTS.running))
-        return state._replace(result=jnp.where(there, int(RESULTS.completed), state.result))
+        return _begin(problem, update, self.rules, y, t, keys, np.asarray(self.horizon), self.batched, vector)
 
     def plan(self, ids: np.ndarray, room: int) -> Plan:
         position = self.cursor[ids][:, None] + np.arange(room)
         listed = position < len(self.times)
         padded = np.append(self.times, np.inf)
         lanes = len(ids)
-        return Plan(
-            jnp.asarray(padded[np.minimum(position, len(self.times))]),
-            jnp.asarray(listed.sum(axis=1)),
-            jnp.full(lanes, self.every),
-            jnp.full(lanes, self.horizon),
-            jnp.full(lanes, self.max_steps),
-        )
+        limits = (np.full(lanes, limit) for limit in (self.every, self.horizon, self.max_steps))
+        return _on_device(Plan, padded[np.minimum(position, len(self.times))], listed.sum(axis=1), *limits)
 
     def chunk(
         self,
@@ -223,11 +230,8 @@ class Driver:
     ) -> tuple[Any, Snapshots]:
         """One compiled chunk for the members `ids`."""
         room = self.room(len(ids))
-        state = state._replace(window=jnp.zeros_like(state.window))
-        plan = self.plan(ids, room)
-        return _advance(
-            problem, method, self.rules, plan, state, jnp.asarray(budget), self.batched, room, vector, stabilised
-        )
+        plan, most = self.plan(ids, room), jax.device_put(np.asarray(budget))
+        return _advance(problem, method, self.rules, plan, state, most, self.batched, room, vector, stabilised)
 
     def record(self, ids: np.ndarray, problem: Problem, shots: Snapshots, state: Any) -> None:
         """Evaluate the probes on new snapshots and note where the members stand."""
@@ -256,8 +260,7 @@ class Driver:
         room = self.room(len(counts))
         times, states = np.zeros((len(counts), room), t.dtype), np.zeros((len(counts), room, y.shape[1]), y.dtype)
         times[:, 0], states[:, 0] = t, y
-        shots = Snapshots(jnp.asarray(times), jnp.asarray(states), jnp.asarray(counts))
-        self.record(ids, problem, shots, state)
+        self.record(ids, problem, _on_device(Snapshots, times, states, counts), state)
 
     def over(self) -> RESULTS | None:
         """The limit that ends everything now, if any."""
@@ -268,7 +271,7 @@ class Driver:
     def stopped(self, state: Any, limit: RESULTS) -> Any:
         """States in which all that still run are ended by a limit."""
         running = np.asarray(state.result) == RESULTS.running
-        return state._replace(result=jnp.where(jnp.asarray(running), int(limit), state.result))
+        return state._replace(result=np.where(running, int(limit), np.asarray(state.result)))
 
     def members_of(self, ids: np.ndarray) -> tuple[Problem, AbstractMethod]:
         """Problem and method of some members."""
@@ -385,10 +388,10 @@ class Driver:
             plan = self.plan(np.concatenate([ids, np.repeat(ids[-1:], lanes - len(ids))]), room)
             counts = np.zeros(lanes, int)
             counts[: len(ids)] = np.where(left, np.asarray(plan.listed)[: len(ids)], 0)
-            last = jnp.take_along_axis(plan.times, jnp.maximum(jnp.asarray(counts) - 1, 0)[:, None], axis=1)[:, 0]
-            state = state._replace(t=jnp.where(jnp.asarray(counts) > 0, last, state.t))
-            still = jnp.broadcast_to(state.y[:, None], (lanes, room, state.y.shape[1]))
-            self.record(ids, problem, Snapshots(plan.times, still, jnp.asarray(counts)), state)
+            last = np.asarray(plan.times)[np.arange(lanes), np.maximum(counts - 1, 0)]
+            state = state._replace(t=np.where(counts > 0, last, np.asarray(state.t)))
+            still = np.broadcast_to(np.asarray(state.y)[:, None], (lanes, room, state.y.shape[1]))
+            self.record(ids, problem, _on_device(Snapshots, plan.times, still, counts), state)
         return state
 
     def finish(self, ids: np.ndarray, problem: Problem, state: Any) -> None:
@@ -422,7 +425,8 @@ class Driver:
         """All that was recorded."""
         recorder, kept = self.recorder, self.kept
         width = int(recorder.lengths.max())
-        layers = jax.vmap(lambda v: unflatten(v, self.problem.model.shapes))(jnp.asarray(kept["y"]))
+        shapes = self.problem.model.shapes
+        parts = np.split(kept["y"], np.cumsum([rows * columns for rows, columns in shapes])[:-1], axis=1)
         seconds = time.monotonic() - clock
         flow = isinstance(self.method, GradientFlow)
         counts = {name: kept[name] - self.before.get(name, 0) for name in kept if name.startswith("stat_")}
@@ -438,7 +442,7 @@ class Driver:
             times=recorder.times[:, :width],
             values={name: value[:, :width] for name, value in recorder.values.items()},
             dims={p.name: dimension_names(p, recorder.values[p.name].ndim - 2) for p in self.probes},
-            params=tuple(np.asarray(layer) for layer in layers),
+            params=tuple(part.reshape(self.members, *shape) for part, shape in zip(parts, shapes, strict=True)),
             results=self.results.copy(),
             fired=kept["rule"],
             rules=tuple(rule.name for rule in self.rules),
@@ -494,7 +498,7 @@ def _remember(fresh: Any, leaves: Sequence[np.ndarray]) -> Any:
             "resume: the trajectory must come from the same method and network, but its saved state does not fit. "
             "To start another method from its parameters, use WarmStart(trajectory)."
         )
-    memory = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
+    memory = jax.tree.unflatten(structure, jax.device_put(list(leaves)))
     if isinstance(fresh, _flow.FlowState):
         h, rho, direction, age, stiff, strikes, error, *counts = memory
         accepted, rejected, stabilised, evaluations = counts

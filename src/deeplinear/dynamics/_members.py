@@ -25,7 +25,7 @@ def stack_members(items: Sequence[Item], where: str, name: str) -> Item:
                 f"{where}: {name}[{position}] must have the same structure and shapes as {name}[0]; "
                 "run members of different shapes in separate ensembles."
             )
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *items)
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves])), *items)
 
 
 def on_host() -> bool:
@@ -34,20 +34,20 @@ def on_host() -> bool:
 
 
 @jax.jit
-def _take_rows(tree: Item, ids: Array) -> Item:
+def _take_rows(tree: Item, ids: Array | np.ndarray) -> Item:
     return jax.tree.map(lambda leaf: leaf[ids], tree)
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _put_rows(tree: Item, ids: Array, part: Item) -> Item:
+def _put_rows(tree: Item, ids: Array | np.ndarray, part: Item) -> Item:
     return jax.tree.map(lambda whole, new: whole.at[ids].set(new, mode="drop"), tree, part)
 
 
 def take(tree: Item, ids: np.ndarray) -> Item:
     """The members `ids` of a stacked tree."""
     if on_host():
-        return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[ids]), tree)
-    return _take_rows(tree, jnp.asarray(ids))
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[ids]), tree)
+    return _take_rows(tree, ids)
 
 
 def put(tree: Item, ids: np.ndarray, part: Item) -> Item:
@@ -55,7 +55,7 @@ def put(tree: Item, ids: np.ndarray, part: Item) -> Item:
     whole, new = jax.tree.leaves(tree), jax.tree.leaves(part)
     if not on_host():
         beyond = np.full(len(new[0]) - len(ids), len(whole[0]))  # rows that go nowhere
-        return _put_rows(tree, jnp.asarray(np.concatenate([ids, beyond])), part)
+        return _put_rows(tree, np.concatenate([ids, beyond]), part)
     for old, rows in zip(whole, new, strict=True):
         old[ids] = np.asarray(rows)[: len(ids)]
     return tree
@@ -84,7 +84,7 @@ def without_padding(state: Any, live: int) -> Any:
         return state
     result = np.asarray(state.result).copy()
     result[live:] = RESULTS.completed
-    return state._replace(result=jnp.asarray(result))
+    return state._replace(result=result)
 
 
 class Recorder:

@@ -105,13 +105,11 @@ def plasticity(
         The three phases and what compares them.
 
     Example:
-        >>> target = jnp.array([[1.0, 0.5], [2.0, 1.0]])
-        >>> seen, more = jnp.eye(2), jnp.array([[1, 1], [0, 1]])
-        >>> found = plasticity(
-        ...     DeepLinear((2, 2, 2)), target, seen, more, ScaledIdentity(1e-3), key=jax.random.key(0), threshold=1e-12
-        ... )
+        >>> model, target = DeepLinear((3, 3, 3, 3)), np.ones((3, 3))
+        >>> seen, more = np.eye(3), np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]])
+        >>> found = plasticity(model, target, seen, more, ScaledIdentity(0.1), key=jax.random.key(0), threshold=1e-8)
         >>> round(float(found.effective_rank["warm"]), 3), round(float(found.effective_rank["cold"]), 3)
-        (1.943, 1.173)
+        (2.641, 1.021)
     """
     if not isinstance(model, AbstractModel):
         raise TypeError(f"plasticity: model must be a model such as DeepLinear, but is {model!r}.")

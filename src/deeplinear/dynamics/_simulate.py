@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, UInt32
 
-from deeplinear.core import Stack, Trajectory, checked_params, flatten, near_name
+from deeplinear.core import Trajectory, checked_params, near_name
 from deeplinear.dynamics._arguments import (
     Settings,
     check_continuation,
@@ -72,13 +72,14 @@ def simulate(
         Trajectory with the outcome in `result`.
 
     Example:
-        >>> problem = Problem(DeepLinear((1, 1)), SquaredDistance(jnp.ones((1, 1))))
-        >>> run = simulate(problem, (jnp.zeros((1, 1)),), times=[0.0, 1.0])
-        >>> round(float(run.params[0][0, 0]), 6), round(float(1 - jnp.exp(-1.0)), 6)
-        (0.632121, 0.632121)
+        >>> problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(2 * jnp.eye(2)))
+        >>> run = simulate(problem, (jnp.eye(2), jnp.eye(2)), times=[0.0, 1.0])
+        >>> first, second = run.params
+        >>> round(float((second @ first)[0, 0]), 6), round(float(2 / (1 + np.exp(-4.0))), 6)  # a logistic curve
+        (1.964028, 1.964028)
     """
     checked_problem("simulate", "problem", problem)
-    stacked = tuple(jnp.asarray(layer)[None] for layer in checked_params("simulate", "params", params))
+    stacked = tuple(np.asarray(layer)[None] for layer in checked_params("simulate", "params", params))
     keys = key_data("simulate", key, None)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
     outcome = _drive("simulate", problem, stacked, method, (False, False), keys, settings, "threads").member(0)
@@ -135,7 +136,7 @@ def ensemble(
     members = next(iter(sizes.values()))
     checked_problem("ensemble", "problem", problems)
     if of_params is None:
-        stacked = tuple(jnp.broadcast_to(jnp.asarray(layer), (members, *np.shape(layer))) for layer in stacked)
+        stacked = tuple(np.broadcast_to(layer, (members, *np.shape(layer))) for layer in stacked)
     keys = key_data("ensemble", key, members)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
     if strategy is None:
@@ -143,6 +144,7 @@ def ensemble(
     if strategy not in ("threads", "vector"):
         raise ValueError(f"ensemble: strategy is '{strategy}'. {near_name(strategy, ['threads', 'vector'])}")
     batched = (of_problems is not None, of_methods is not None)
+    stacked = tuple(np.asarray(layer) for layer in stacked)
     outcome = _drive("ensemble", problems, stacked, methods, batched, keys, settings, strategy)
     return outcome.raise_on_failure() if throw else outcome
 
@@ -173,7 +175,7 @@ def resume(
     if trajectory.is_ensemble:
         raise ValueError("resume: take one member of an ensemble at a time, trajectory.member(i).")
     checked_problem("resume", "problem", problem)
-    stacked = tuple(jnp.asarray(layer)[None] for layer in trajectory.params)
+    stacked = tuple(layer[None] for layer in trajectory.params)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
     keys = key_data("resume", None, None)
     many = _drive("resume", problem, stacked, method, (False, False), keys, settings, "threads", trajectory)
@@ -184,10 +186,10 @@ def resume(
 def _drive(
     where: str,
     problem: Problem,
-    params: Stack,
+    params: tuple[np.ndarray, ...],
     method: Any,
     batched: tuple[bool, bool],
-    keys: UInt32[Array, "members words"],
+    keys: UInt32[Array | np.ndarray, "members words"],
     settings: Settings,
     strategy: str,
     before: Trajectory | None = None,
@@ -196,15 +198,15 @@ def _drive(
     clock = time.monotonic()
     method = checked_method(where, "method", GradientFlow() if method is None else method)
     dtype = jnp.result_type(float)
-    params = tuple(jnp.asarray(layer).astype(dtype) for layer in params)
-    problem.check(tuple(layer[0] for layer in params), where)
+    params = tuple(np.asarray(layer, dtype) for layer in params)
+    problem.check(jax.device_put(tuple(layer[0] for layer in params)), where)
     check_values(where, params)
     if before is not None:
         check_continuation(before, problem, method)
     begin = 0.0 if before is None else float(before.final_time)
     rules = checked_rules(where, settings.until)
     schedule = checked_schedule(where, settings, begin, isinstance(method, GradientFlow), bool(rules))
-    probes = checked_probes(where, settings.probes, problem, batched[0], params)
+    probes = checked_probes(where, settings.probes, problem, batched[0], jax.device_put(params))
     members = params[0].shape[0]
     starts_listed = len(schedule.times) > 0 and schedule.times[0] == begin
     driver = Driver(
@@ -226,8 +228,9 @@ def _drive(
     )
     if before is not None and starts_listed:
         driver.cursor[:] = 1
-    y = jax.vmap(flatten)(params)
-    t = jnp.full(members, begin, dtype)
-    driver.run(y, t, keys, None if before is None else [np.asarray(leaf)[None] for leaf in before.state])
+    y = np.concatenate([layer.reshape(members, -1) for layer in params], axis=1)
+    t = np.full(members, begin, dtype)
+    memory = None if before is None else [np.asarray(leaf)[None] for leaf in before.state]
+    driver.run(*jax.device_put((y, t, keys)), memory=memory)
     outcome = driver.trajectory(clock)
     return dataclasses.replace(outcome, info={**outcome.info, "kinds": kinds(problem, method, batched)})

@@ -70,9 +70,9 @@ def adapter_layers(
         Two layers of shapes (rank, in) and (out, rank).
 
     Example:
-        >>> params = adapter_layers(jax.random.key(0), (8, 5), 2, 0.5, balanced=True)
+        >>> params = adapter_layers(jax.random.key(0), (4, 2), 1, 0.5, balanced=True)
         >>> lambda_estimate(params).lam.round(12)
-        Array([2.], dtype=float64)
+        Array([1.], dtype=float64)
     """
     where = "adapter_layers"
     out, inp = shape

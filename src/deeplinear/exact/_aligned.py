@@ -111,11 +111,11 @@ def aligned(problem: Problem, params: Params) -> AlignedSolution:
     return AlignedSolution(
         problem,
         params,
-        {name: jnp.asarray(value) for name, value in residuals.items()},
-        tuple(jnp.asarray(v) for v in chains.vectors),
-        jnp.asarray(chains.strengths),
-        jnp.asarray(chains.targets),
-        jnp.asarray(chains.rates),
+        {name: jnp.asarray(np.asarray(value), dtype=float) for name, value in residuals.items()},
+        tuple(jnp.asarray(v, dtype=float) for v in chains.vectors),
+        jnp.asarray(chains.strengths, dtype=float),
+        jnp.asarray(chains.targets, dtype=float),
+        jnp.asarray(chains.rates, dtype=float),
     )
 
 
@@ -127,7 +127,7 @@ def _singular_ends(problem: Problem, layers: list[np.ndarray]) -> tuple[Ends, di
     """Ends of the modes of a least-squares loss: singular vectors, chosen to fit the layers where they are free."""
     goal = quadratic(problem.loss)
     target, covariance = np.asarray(goal.target), np.asarray(goal.covariance)
-    product = np.asarray(problem.product(tuple(jnp.asarray(layer) for layer in layers)))
+    product = np.asarray(problem.product(tuple(jnp.asarray(layer, dtype=float) for layer in layers)))
     modes = min(target.shape)
     left, values, right_t = np.linalg.svd(target)
     right = right_t.T

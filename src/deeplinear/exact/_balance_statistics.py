@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import check_count, check_finite, check_shape, is_concrete
+from deeplinear.exact._block_algebra import as_array
 from deeplinear.models import (
     AbstractInit,
     DeepLinear,
@@ -102,11 +104,18 @@ def layer_variances(init: AbstractInit, widths: Sequence[int]) -> Float[Array, "
     """
     where = "layer_variances"
     inp, hidden, out = _widths(where, widths)
+    if isinstance(init, MatchedGaussian):
+        init = Gaussian(init.std(DeepLinear((inp, hidden, out))))
+    return _layer_variances(init, *map(as_array, (inp, hidden, out)))
+
+
+@eqx.filter_jit
+def _layer_variances(
+    init: AbstractInit, inp: Float[Array, ""], hidden: Float[Array, ""], out: Float[Array, ""]
+) -> Float[Array, "2"]:
     if isinstance(init, Gaussian):
         return jnp.broadcast_to(init.std**2, (2,))
-    if isinstance(init, MatchedGaussian):
-        return jnp.broadcast_to(init.std(DeepLinear((inp, hidden, out))) ** 2, (2,))
-    first, second = _rule_variances(where, init, jnp.asarray(hidden / inp), jnp.asarray(out / inp))
+    first, second = _rule_variances("layer_variances", init, hidden / inp, out / inp)
     return jnp.stack([first, second]) / inp
 
 
@@ -131,9 +140,14 @@ def balance_moments(widths: Sequence[int], variances: object, *, as_printed: boo
     """
     where = "balance_moments"
     inp, _, out = _widths(where, widths)
-    first, second = _variances(where, variances)
+    return _moments(_variances(where, variances), float(inp), float(out), 4.0 if as_printed else 2.0)
+
+
+@jax.jit
+def _moments(variances: Float[Array, "2"], inp: ArrayLike, out: ArrayLike, share: ArrayLike) -> BalanceMoments:
+    first, second = variances
     base = out * second**2 + inp * first**2
-    return BalanceMoments(out * second - inp * first, (4.0 if as_printed else 2.0) * base, base)
+    return BalanceMoments(out * second - inp * first, share * base, base)
 
 
 def balance_spread(widths: Sequence[int], variances: object) -> BalanceSpread:
@@ -156,17 +170,21 @@ def balance_spread(widths: Sequence[int], variances: object) -> BalanceSpread:
         (1.0, 9.0)
     """
     where = "balance_spread"
-    inp, hidden, out = _widths(where, widths)
-    first, second = _variances(where, variances)
-    moments = balance_moments((inp, hidden, out), jnp.stack([first, second]))
-    n0, n1, n2 = (jnp.asarray(float(n)) for n in (inp, hidden, out))
+    return _spread(_variances(where, variances), *map(float, _widths(where, widths)))
+
+
+@jax.jit
+def _spread(variances: Float[Array, "2"], inp: ArrayLike, hidden: ArrayLike, out: ArrayLike) -> BalanceSpread:
+    n0, n1, n2 = (jnp.asarray(n, dtype=float) for n in (inp, hidden, out))
+    moments = _moments(variances, n0, n2, 2.0)
+    first, second = variances
     upper = _upper_edge(n0, n1, n2, first, second)
     lower = -_upper_edge(n2, n1, n0, second, first)
     operator = jnp.maximum(upper - moments.mean, moments.mean - lower)
-    frobenius = jnp.sqrt(hidden * (hidden + 1) * moments.off_diagonal)
+    frobenius = jnp.sqrt(n1 * (n1 + 1) * moments.off_diagonal)
     size = jnp.abs(moments.mean)
     relative = [jnp.where(size > 0, x / jnp.where(size > 0, size, 1.0), jnp.inf) for x in (operator, frobenius)]
-    return BalanceSpread(lower, upper, operator, frobenius, relative[0], relative[1] / math.sqrt(hidden))
+    return BalanceSpread(lower, upper, operator, frobenius, relative[0], relative[1] / jnp.sqrt(n1))
 
 
 def expected_lambda(init: Rule, k: ArrayLike, r: ArrayLike) -> Float[Array, "..."]:
@@ -187,7 +205,11 @@ def expected_lambda(init: Rule, k: ArrayLike, r: ArrayLike) -> Float[Array, "...
         >>> float(expected_lambda(Glorot(), 0.5, 0.75).round(6))
         -0.133333
     """
-    hidden, out = _ratios("expected_lambda", k, r)
+    return _expected(init, *_ratios("expected_lambda", k, r))
+
+
+@eqx.filter_jit
+def _expected(init: AbstractInit, hidden: Float[Array, "..."], out: Float[Array, "..."]) -> Float[Array, "..."]:
     if isinstance(init, Glorot):  # without the difference of the two nearly equal terms
         return 2 * hidden * (out - 1) / ((hidden + out) * (hidden + 1))
     first, second = _rule_variances("expected_lambda", init, hidden, out)
@@ -213,7 +235,13 @@ def lambda_variance(init: Rule, k: ArrayLike, r: ArrayLike, *, as_printed: bool 
         >>> float(lambda_variance(LeCun(), 2.0, 4.0))
         2.0
     """
-    hidden, out = _ratios("lambda_variance", k, r)
+    return _off_diagonal(init, *_ratios("lambda_variance", k, r), as_printed)
+
+
+@eqx.filter_jit
+def _off_diagonal(
+    init: AbstractInit, hidden: Float[Array, "..."], out: Float[Array, "..."], as_printed: bool
+) -> Float[Array, "..."]:
     if as_printed and isinstance(init, Scaled):
         first, second = _gains("lambda_variance", init)
         return out * second**2 / hidden**2 + first**2
@@ -238,15 +266,20 @@ def lambda_limits(init: Rule, k: ArrayLike, r: ArrayLike, *, as_printed: bool = 
         >>> float(limits.equal), float(limits.small_r), float(limits.large_r)
         (0.5, -0.5, 1.5)
     """
-    where = "lambda_limits"
-    hidden, out = _ratios(where, k, r)
+    return _limits(init, *_ratios("lambda_limits", k, r), as_printed)
+
+
+@eqx.filter_jit
+def _limits(
+    init: AbstractInit, hidden: Float[Array, "..."], out: Float[Array, "..."], as_printed: bool
+) -> LambdaLimits:
     one = jnp.ones_like(hidden * out)
     if isinstance(init, Glorot):
         if as_printed:
             return LambdaLimits(0 * one, 2 * one, 2 * one, 0 * one, -2 / (hidden + 1) * one, jnp.nan * one)
         equal, small, large = (hidden - 1) / (hidden + 1), -2 / (hidden + 1), 2 * hidden / (hidden + 1)
         return LambdaLimits(equal * one, small * one, large * one, 0 * one, 0 * one, jnp.nan * one)
-    first, second = _powers(where, init)
+    first, second = _powers("lambda_limits", init)
     leading = out / hidden * second
     matched = 0 * one if isinstance(init, Scaled) else jnp.nan * one
     return LambdaLimits((second - first) * one, -first * one, leading, -first * one, leading, matched)
@@ -292,11 +325,15 @@ def lambda_sign_boundary(init: Rule, k: ArrayLike, *, as_printed: bool = False) 
         >>> float(lambda_sign_boundary(Scaled([1.0, 2.0]), 2.0))
         0.5
     """
-    where = "lambda_sign_boundary"
-    hidden, _ = _ratios(where, k, 1.0)
+    hidden, _ = _ratios("lambda_sign_boundary", k, 1.0)
+    return _boundary(init, hidden, as_printed)
+
+
+@eqx.filter_jit
+def _boundary(init: AbstractInit, hidden: Float[Array, "..."], as_printed: bool) -> Float[Array, "..."]:
     if isinstance(init, Glorot):
         return hidden if as_printed else jnp.ones_like(hidden)
-    first, second = _powers(where, init)
+    first, second = _powers("lambda_sign_boundary", init)
     ratio = jnp.where(second > 0, first / jnp.where(second > 0, second, 1.0), jnp.inf)
     return ratio * (jnp.ones_like(hidden) if as_printed and isinstance(init, Scaled) else hidden)
 
@@ -342,24 +379,24 @@ def _widths(where: str, widths: Sequence[int]) -> tuple[int, int, int]:
     return int(widths[0]), int(widths[1]), int(widths[2])
 
 
-def _variances(where: str, variances: object) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _variances(where: str, variances: object) -> Float[Array, "2"]:
     """Two variances, or a refusal."""
-    array = jnp.asarray(variances, dtype=float)
+    array = as_array(variances)
     check_shape(where, "variances", array, (2,))
     check_finite(where, "variances", array)
-    if is_concrete(array) and float(np.min(array)) < 0:
-        raise ValueError(f"{where}: variances must not be negative, but holds {float(np.min(array)):g}.")
-    return array[0], array[1]
+    if is_concrete(array) and float(np.min(np.asarray(array))) < 0:
+        raise ValueError(f"{where}: variances must not be negative, but holds {np.min(np.asarray(array)):g}.")
+    return array
 
 
 def _ratios(where: str, k: ArrayLike, r: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """Ratios of widths, or a refusal."""
     pair = []
     for name, value in (("k", k), ("r", r)):
-        array = jnp.asarray(value, dtype=float)
+        array = as_array(value)
         check_finite(where, name, array)
-        if is_concrete(array) and array.size and not float(np.min(array)) > 0:
-            raise ValueError(f"{where}: {name} must be greater than 0, but holds {float(np.min(array)):g}.")
+        if is_concrete(array) and array.size and not float(np.min(np.asarray(array))) > 0:
+            raise ValueError(f"{where}: {name} must be greater than 0, but holds {np.min(np.asarray(array)):g}.")
         pair.append(array)
     return pair[0], pair[1]
 

@@ -25,6 +25,7 @@ from deeplinear.core import (
     is_concrete,
     one_at_a_time,
 )
+from deeplinear.exact._block_algebra import as_array
 from deeplinear.models import DeepLinear, Problem
 from deeplinear.probes import checked_probes, dimension_names, loss
 
@@ -110,7 +111,11 @@ class AbstractSolution(eqx.Module):
         clock = time.monotonic()
         moments = checked_times(where, times)
         found = checked_probes(
-            where, probes, self.problem, False, tuple(jnp.asarray(layer)[None] for layer in self.start)
+            where,
+            probes,
+            self.problem,
+            False,
+            tuple(jnp.asarray(np.asarray(layer)[None], dtype=float) for layer in self.start),
         )
         parts, layers = [], self.start
         for begin in range(0, len(moments), WINDOW):
@@ -118,18 +123,19 @@ class AbstractSolution(eqx.Module):
             # Short windows are filled up, so that few lengths are compiled.
             size = min(WINDOW, 1 << (len(window) - 1).bit_length())
             padded = np.concatenate([window, np.full(size - len(window), window[-1])])
-            values, layers = _record(self, found, jnp.asarray(padded), None)
+            values, layers = _record(self, found, jnp.asarray(padded, dtype=float), None)
             parts.append([np.asarray(value)[: len(window)] for value in values])
         values = {item.name: np.concatenate(part) for item, part in zip(found, zip(*parts, strict=True), strict=True)}
         closest = layers
         layers, basis = self.carried(moments[-1:], closest, carry)
-        layers = tuple(jnp.asarray(layer)[-1] for layer in layers)
+        layers = tuple(jnp.asarray(np.asarray(layer)[-1], dtype=float) for layer in layers)
         blind = _blind(found, self.problem, moments[-1], closest, layers)
         if not all(blind):  # Probes that see the hidden basis are evaluated in that of training, if it is known.
             seeing = tuple(item for item, one in zip(found, blind, strict=True) if not one)
             if carry:
                 stack, basis = self.carried(moments, closest, carry)
-                again, _ = _record(self, seeing, jnp.asarray(moments), tuple(jnp.asarray(layer) for layer in stack))
+                stack = tuple(jnp.asarray(layer, dtype=float) for layer in stack)
+                again, _ = _record(self, seeing, jnp.asarray(moments, dtype=float), stack)
                 values |= {item.name: np.asarray(value) for item, value in zip(seeing, again, strict=True)}
             if basis != EXACT_BASIS:
                 basis += f"; in that basis too: {', '.join(item.name for item in seeing)}"
@@ -156,12 +162,12 @@ class AbstractSolution(eqx.Module):
 
 def moments_of(t: ArrayLike) -> Float[Array, "*times"]:
     """One time or several, from 0 on, as an array; or a refusal."""
-    times = jnp.asarray(t, dtype=float)
+    times = as_array(t)
     if times.ndim > 1:
         raise ValueError(f"AbstractSolution: t must be a time or a list of times, but has shape {times.shape}.")
     if is_concrete(times) and times.size:
-        check_number("AbstractSolution", "t", float(jnp.min(times)), at_least=0)
-        check_number("AbstractSolution", "t", float(jnp.max(times)))
+        check_number("AbstractSolution", "t", float(np.min(np.asarray(times))), at_least=0)
+        check_number("AbstractSolution", "t", float(np.max(np.asarray(times))))
     if not is_concrete(times):
         times = eqx.error_if(times, ~(times >= 0), "AbstractSolution: t must be at least 0, but is not.")
     return times
@@ -193,7 +199,10 @@ def _blind(probes: tuple[Any, ...], problem: Problem, t: float, one: Params, oth
     """Which probes do not see the difference between two hidden bases of one network."""
     if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
         return [True] * len(probes)
-    pairs = [[np.asarray(item(jnp.asarray(t), layers, problem)) for layers in (one, other)] for item in probes]
+    pairs = [
+        [np.asarray(item(jnp.asarray(np.asarray(t), dtype=float), layers, problem)) for layers in (one, other)]
+        for item in probes
+    ]
     sizes = [max(float(np.abs(a).max(initial=0.0)), 1e-300) for a, _ in pairs]
     return [bool(np.abs(a - b).max(initial=0.0) <= BLIND * size) for (a, b), size in zip(pairs, sizes, strict=True)]
 

@@ -5,7 +5,11 @@ J_s$: $a$ on the diagonal, $b$ elsewhere in the diagonal blocks, $c$ outside the
 sums, multiples and products are again of this form.
 """
 
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -17,11 +21,25 @@ SMALLEST, LARGEST = 1e-300, 1e300  # of positive numbers: between them, sizes of
 DEEPEST = 1e15  # L - 2 still has its digits
 WIDEST = 2**53  # every width up to here is a floating-point number
 
+Numbers: TypeAlias = ArrayLike | Sequence[Any]
+"""An array, a number, or numbers in a list."""
+
+
+def _is_seen(value: Any) -> bool:
+    return all(map(is_concrete, jax.tree.leaves(value)))
+
+
+def as_array(value: Any) -> Float[Array, "..."]:
+    """Numbers as a 64-bit array; by NumPy where they are seen, since JAX compiles a conversion for every shape."""
+    if _is_seen(value) and not isinstance(value, jax.Array):
+        value = np.asarray(value, dtype=float)
+    return jnp.asarray(value, dtype=float)
+
 
 def checked(
     where: str,
     name: str,
-    value: ArrayLike,
+    value: Numbers,
     *,
     above: float | None = None,
     at_least: float | None = None,
@@ -29,7 +47,7 @@ def checked(
     finite: bool = True,
 ) -> Float[Array, "*batch"]:
     """Numbers as a 64-bit array; a visible number outside its domain is refused, with its index."""
-    if is_concrete(value):
+    if _is_seen(value):
         seen = np.asarray(value)
         if seen.dtype.kind not in "iuf":
             raise TypeError(f"{where}: {name} must hold real numbers, but is {value!r}.")
@@ -48,19 +66,29 @@ def checked(
                 index = tuple(int(i) for i in np.argwhere(bad)[0])
                 entry = f"entry {index} is" if seen.ndim else "is"
                 raise ValueError(f"{where}: {name} must be {wanted}, but {entry} {seen[index]:g}.")
-    return jnp.asarray(value, dtype=float)
+    return as_array(value)
 
 
-def positive(where: str, name: str, value: ArrayLike) -> Float[Array, "*batch"]:
+def positive(where: str, name: str, value: Numbers) -> Float[Array, "*batch"]:
     """Positive numbers as a 64-bit array; a visible one too small or too large to compute with is refused."""
     checked(where, name, value, above=0)
     return checked(where, name, value, at_least=SMALLEST, at_most=LARGEST)
 
 
+def spread(array: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """An array broadcast to a shape; one that can be seen without compiling anything."""
+    if array.shape == shape:
+        return array
+    if is_concrete(array):
+        return jnp.asarray(np.broadcast_to(np.asarray(array), shape), dtype=array.dtype)
+    return jnp.broadcast_to(array, shape)
+
+
 def broadcast(where: str, **arrays: Float[Array, "..."]) -> list[Float[Array, "..."]]:
     """Arrays of one shape, or a refusal that names them."""
     try:
-        return jnp.broadcast_arrays(*arrays.values())
+        shape = np.broadcast_shapes(*(array.shape for array in arrays.values()))
+        return [spread(array, shape) for array in arrays.values()]
     except ValueError:
         shapes = ", ".join(f"{name} {jnp.shape(array)}" for name, array in arrays.items())
         raise ValueError(
@@ -130,12 +158,7 @@ class BlockMatrix(eqx.Module):
             for name, value in (("lambda1", lambda1), ("lambda2", lambda2), ("lambda3", lambda3))
         )
         first, second, third = broadcast("BlockMatrix.from_eigenvalues", lambda1=first, lambda2=second, lambda3=third)
-        width = blocks * size
-        shared = first + (blocks - 1) * second
-        # One eigenvalue in place of a difference: without the third, nothing cancels.
-        a = (shared + blocks * (size - 1) * third) / width
-        b = (shared - blocks * third) / width if size > 1 else jnp.zeros_like(a)
-        return BlockMatrix(a, b, (first - second) / width, blocks=blocks, size=size)
+        return BlockMatrix(*_entries(first, second, third, float(blocks), float(size)), blocks=blocks, size=size)
 
     @staticmethod
     def alpha_m(alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1) -> "BlockMatrix":
@@ -160,11 +183,7 @@ class BlockMatrix(eqx.Module):
 
     def dense(self) -> Float[Array, "*batch width width"]:
         """The matrix written out."""
-        member = np.arange(self.blocks * self.size)
-        same = member[:, None] == member
-        together = member[:, None] // self.size == member // self.size
-        a, b, c = (entry[..., None, None] for entry in (self.a, self.b, self.c))
-        return jnp.where(same, a, jnp.where(together, b, c))
+        return _dense(self)
 
     def __add__(self, other: "BlockMatrix") -> "BlockMatrix":
         self._check_like(other, "sum")
@@ -201,6 +220,34 @@ class BlockMatrix(eqx.Module):
             )
 
 
+@eqx.filter_jit
+def _dense(matrix: BlockMatrix) -> Float[Array, "*batch width width"]:
+    member = np.arange(matrix.blocks * matrix.size)
+    same = member[:, None] == member
+    together = member[:, None] // matrix.size == member // matrix.size
+    a, b, c = (entry[..., None, None] for entry in (matrix.a, matrix.b, matrix.c))
+    return jnp.where(same, a, jnp.where(together, b, c))
+
+
+@jax.jit
+def _entries(
+    first: Array, second: Array, third: Array, blocks: Array | float, size: Array | float
+) -> tuple[Array, Array, Array]:
+    """Entries of the matrix with given eigenvalues."""
+    width = blocks * size
+    shared = first + (blocks - 1) * second
+    # One eigenvalue in place of a difference: without the third, nothing cancels.
+    a = (shared + blocks * (size - 1) * third) / width
+    b = jnp.where(size > 1, (shared - blocks * third) / width, 0.0)
+    return a, b, (first - second) / width
+
+
+@jax.jit
+def _alpha_m(scale: Array, m: Array, width: ArrayLike) -> tuple[Array, Array]:
+    finite = jnp.where(jnp.isinf(m), 1.0, m)
+    return scale * (1 + (width - 1) / m), scale * jnp.where(jnp.isinf(m), 1.0, (finite - 1) / finite)
+
+
 def alpha_m_eigenvalues(
     alpha: ArrayLike, m: ArrayLike, *, width: int
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
@@ -225,6 +272,4 @@ def alpha_m_eigenvalues(
     check_count("alpha_m_eigenvalues", "width", width, at_least=1, at_most=WIDEST)
     scale = checked("alpha_m_eigenvalues", "alpha", alpha, above=0)
     m = checked("alpha_m_eigenvalues", "m", m, at_least=1, finite=False)
-    scale, m = broadcast("alpha_m_eigenvalues", alpha=scale, m=m)
-    finite = jnp.where(jnp.isinf(m), 1.0, m)
-    return scale * (1 + (width - 1) / m), scale * jnp.where(jnp.isinf(m), 1.0, (finite - 1) / finite)
+    return _alpha_m(*broadcast("alpha_m_eigenvalues", alpha=scale, m=m), float(width))

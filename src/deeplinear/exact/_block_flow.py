@@ -12,6 +12,10 @@ Gauss-Legendre panels tabulate it, and Newton's steps inside one panel invert it
 same. Where the first times would leave the range of numbers, the clock counts in another unit of time.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,6 +26,7 @@ from jaxtyping import Array, Bool, Float
 from deeplinear.core import is_concrete
 from deeplinear.exact._block_algebra import BlockMatrix, alpha_m_eigenvalues, checked
 from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from, log_quotient
+from deeplinear.exact._layer_modes import _longer, _seen
 
 PANELS = 2048
 NEWTON_STEPS = 8
@@ -185,10 +190,83 @@ def _logarithms(clock: _Clock, times: Float[Array, "*times"]) -> tuple[Array, Ar
 
 
 @jax.jit
-def _time(clock: _Clock, distance: Float[Array, "*levels"], ahead: Bool[Array, ""]) -> Float[Array, "*levels"]:
+def _eigenvalues(
+    numbers: tuple[Array, ...],
+    times: Float[Array, "*times"],
+    larger: Float[Array, "*times"],
+    smaller: Float[Array, "*times"],
+) -> tuple[Float[Array, "*times"], Float[Array, "*times"], Float[Array, "*times"]]:
+    r"""$\lambda_1, \lambda_2, \lambda_3$, given the logarithms of both eigenvalues of the product."""
+    depth, first, second, third, log_ratio = numbers
+    larger, smaller = jnp.exp(larger / depth), jnp.exp(smaller / depth)
+    ahead = log_ratio >= 0
+    one, two = jnp.where(ahead, larger, smaller), jnp.where(ahead, smaller, larger)
+    return _starting(times, first, one), _starting(times, second, two), _third(depth, third, times)
+
+
+def _third(depth: Array, third: Array, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
+    r"""$\lambda_3(t)$, by logarithms where its power leaves the range of numbers; 0 in the end."""
+    power = 2 * depth - 2
+    present = third > 0
+    start = jnp.where(present, third, 1.0)
+    log_rate = jnp.log(power) + power * jnp.log(start)
+    moderate = jnp.abs(log_rate) < UNIT
+    grown = times * jnp.exp(jnp.where(moderate, log_rate, 0.0))
+    direct = moderate & jnp.isfinite(grown)
+    later = (times > 0) & jnp.isfinite(times)
+    by_logarithms = jax.nn.softplus(jnp.log(jnp.where(later, times, 1.0)) + log_rate)
+    slow = jnp.where(direct, jnp.log1p(jnp.where(direct, grown, 0.0)), jnp.where(later, by_logarithms, 0.0))
+    return jnp.where(present & ~jnp.isinf(times), start * jnp.exp(-slow / power), 0.0)
+
+
+@jax.jit
+def _powers(values: tuple[Array, Array, Array], power: ArrayLike, wide: ArrayLike) -> tuple[Array, Array, Array]:
+    """Powers of the eigenvalues; the third is zero where it has no meaning."""
+    first, second, third = values
+    return first**power, second**power, jnp.where(wide, jnp.where(wide, third, 1.0) ** power, 0.0)
+
+
+@jax.jit
+def _error(clock: _Clock, a: Float[Array, "*times"], b: Float[Array, "*times"]) -> Float[Array, "*times"]:
+    p, r = clock.counts
+    larger, smaller = _excess(clock.log_top, a), _excess(clock.log_top - clock.gap, b)
+    return (p * larger + r * smaller) / (p + r)
+
+
+@jax.jit
+def _loss(depth: Array, third: Array, times: Array, error: Array, blocks: Array | float, size: Array | float) -> Array:
+    slow = jnp.where(size > 1, _third(depth, third, times), 1.0) ** (2 * depth)
+    return blocks / 2 * error**2 + blocks * (size - 1) / 2 * slow
+
+
+@jax.jit
+def _conserved(depth: Array, first: Array, second: Array) -> Array:
+    power = 2 - depth
+    # Infinite, not undefined, where the powers overflow.
+    deep = -(first**power) * jnp.expm1(power * log_quotient(second, first))
+    deep = jnp.where(first == second, 0.0, deep)
+    return jnp.where(depth == 2, first / second, deep)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def _levels(depth: Array, first: Array, end: Array, level: Array, absolute: bool) -> tuple[Array, Array]:
+    """Logarithms of levels, less that of the limit, and which lie on the way; those that do not are the start."""
+    distance = jnp.log(level) - jnp.log(end) if absolute else jnp.log(level)
+    start = depth * jnp.log(first) - jnp.log(end)
+    # The start itself may miss by rounding.
+    reached = jnp.where(start <= 0, distance - start, start - distance) >= -1e-12 * (1 + jnp.abs(start))
+    met = reached & (jnp.sign(distance) == jnp.sign(start)) & (distance != 0)
+    return jnp.where(met, distance, start), met
+
+
+@jax.jit
+def _time(
+    clock: _Clock, distance: Float[Array, "*levels"], met: Bool[Array, "*levels"], log_ratio: Float[Array, ""]
+) -> Float[Array, "*levels"]:
     """When the logarithm of the first eigenvalue of the product, larger or smaller, is so far from its end."""
+    ahead = log_ratio >= 0
     a = jnp.where(ahead, distance, _larger(distance, clock.q, clock.gap))
-    return clock.time(jnp.maximum(-_log_expm1(jnp.abs(a)), clock.eta))
+    return jnp.where(met, clock.time(jnp.maximum(-_log_expm1(jnp.abs(a)), clock.eta)), jnp.nan)
 
 
 class BlockFlow(eqx.Module):
@@ -247,34 +325,27 @@ class BlockFlow(eqx.Module):
             speed=2 * self._level,
         )
 
-    def _logarithms(self, times: Float[Array, "*times"]) -> tuple[Array, Array, Array, Array]:
-        """Of the larger and the smaller eigenvalue of the product: logarithm now, and its distance from the end."""
-        return _logarithms(self._clock(), times)
+    def _at(self, times: Float[Array, "*times"], function: Callable[..., Any]) -> Any:
+        """A function of the clock, of the flow's numbers and of times.
+
+        Where all can be seen, times are filled up to few lengths, so that few are compiled.
+        """
+        numbers = (self.depth, self.lambda1, self.lambda2, self.lambda3, self.limit.log_ratio)
+        clock = self._clock()
+        xp, moments, *_ = _seen(times, *numbers, *jax.tree.leaves(clock))
+        if xp is jnp:
+            return function(clock, numbers, times)
+        found = function(clock, numbers, _longer(np, moments.reshape(-1)))
+        return jax.tree.map(
+            lambda x: jnp.asarray(np.asarray(x)[: moments.size].reshape(moments.shape), dtype=float), found
+        )
 
     def eigenvalues(
         self, times: ArrayLike
     ) -> tuple[Float[Array, "*times"], Float[Array, "*times"], Float[Array, "*times"]]:
         r"""$\lambda_1, \lambda_2, \lambda_3$ of every layer at the given times."""
         times = checked("BlockFlow.eigenvalues", "times", times, at_least=0, finite=False)
-        larger, smaller, _, _ = self._logarithms(times)
-        larger, smaller = jnp.exp(larger / self.depth), jnp.exp(smaller / self.depth)
-        ahead = self.limit.log_ratio >= 0
-        first, second = jnp.where(ahead, larger, smaller), jnp.where(ahead, smaller, larger)
-        return _starting(times, self.lambda1, first), _starting(times, self.lambda2, second), self._third(times)
-
-    def _third(self, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
-        r"""$\lambda_3(t)$, by logarithms where its power leaves the range of numbers; 0 in the end."""
-        power = 2 * self.depth - 2
-        present = self.lambda3 > 0
-        start = jnp.where(present, self.lambda3, 1.0)
-        log_rate = jnp.log(power) + power * jnp.log(start)
-        moderate = jnp.abs(log_rate) < UNIT
-        grown = times * jnp.exp(jnp.where(moderate, log_rate, 0.0))
-        direct = moderate & jnp.isfinite(grown)
-        later = (times > 0) & jnp.isfinite(times)
-        by_logarithms = jax.nn.softplus(jnp.log(jnp.where(later, times, 1.0)) + log_rate)
-        slow = jnp.where(direct, jnp.log1p(jnp.where(direct, grown, 0.0)), jnp.where(later, by_logarithms, 0.0))
-        return jnp.where(present & ~jnp.isinf(times), start * jnp.exp(-slow / power), 0.0)
+        return self._at(times, lambda clock, numbers, t: _eigenvalues(numbers, t, *_logarithms(clock, t)[:2]))
 
     def params(self, times: ArrayLike) -> BlockMatrix:
         """The matrix that every layer is at the given times."""
@@ -285,41 +356,30 @@ class BlockFlow(eqx.Module):
         return self._matrix(times, self.depth)
 
     def _matrix(self, times: ArrayLike, power: ArrayLike) -> BlockMatrix:
-        first, second, third = (value**power for value in self.eigenvalues(times))
-        third = third if self.size > 1 else jnp.zeros_like(third)
+        first, second, third = _powers(self.eigenvalues(times), power, self.size > 1)
         return BlockMatrix.from_eigenvalues(first, second, third, blocks=self.blocks, size=self.size)
 
     def gamma(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""Error $\gamma = (\lambda_1^L + (n-1)\lambda_2^L)/n - sw^\star$, with all its digits however small."""
         times = checked("BlockFlow.gamma", "times", times, at_least=0, finite=False)
-        _, _, a, b = self._logarithms(times)
-        clock = self._clock()
-        p, r = clock.counts
-        larger, smaller = _excess(clock.log_top, a), _excess(clock.log_top - clock.gap, b)
-        return (p * larger + r * smaller) / self.blocks
+        return self._at(times, lambda clock, numbers, t: _error(clock, *_logarithms(clock, t)[2:]))
 
     def loss(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""$\tfrac n2\gamma^2 + \tfrac{n(s-1)}{2}\lambda_3^{2L}$."""
-        return self.blocks / 2 * self.gamma(times) ** 2 + self._slow_loss(times)
+        return self._loss_of(times, self.gamma(times))
 
-    def _slow_loss(self, times: ArrayLike) -> Float[Array, "*times"]:
-        """The part of the loss that decays algebraically; none for blocks of size 1."""
+    def _loss_of(self, times: ArrayLike, error: Float[Array, "*times"]) -> Float[Array, "*times"]:
+        """The loss, given the error; its part that decays algebraically is none for blocks of size 1."""
         times = checked("BlockFlow.loss", "times", times, at_least=0, finite=False)
-        if self.size == 1:
-            return jnp.zeros_like(times)
-        third = self._third(times)
-        return self.blocks * (self.size - 1) / 2 * third ** (2 * self.depth)
+        return _loss(self.depth, self.lambda3, times, error, float(self.blocks), float(self.size))
 
     def conserved(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""$\lambda_1^{2-L} - \lambda_2^{2-L}$, and $\lambda_1/\lambda_2$ for depth 2: the same at all times."""
         first, second, _ = self.eigenvalues(times)
-        power = 2 - self.depth
-        # Infinite, not undefined, where the powers overflow.
-        deep = -(first**power) * jnp.expm1(power * log_quotient(second, first))
-        deep = jnp.where(first == second, 0.0, deep)
-        return jnp.where(self.depth == 2, first / second, deep)
+        return _conserved(self.depth, first, second)
 
     @property
+    @eqx.filter_jit
     def rate_bound(self) -> Float[Array, ""]:
         r"""A rate at which $|\gamma|$ decays at least.
 
@@ -339,7 +399,10 @@ class BlockFlow(eqx.Module):
 
     def gamma_bound(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""$|\gamma(0)| e^{-Kt}$ with `rate_bound` for $K$: never below $|\gamma(t)|$."""
-        times = checked("BlockFlow.gamma_bound", "times", times, at_least=0, finite=False)
+        return self._gamma_bound(checked("BlockFlow.gamma_bound", "times", times, at_least=0, finite=False))
+
+    @eqx.filter_jit
+    def _gamma_bound(self, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
         ended = jnp.isinf(times)
         decay = self.rate_bound * jnp.where(ended, 0.0, times)
         # The mean of the eigenvalues of the product may overflow where the bound does not.
@@ -352,7 +415,7 @@ class BlockFlow(eqx.Module):
 
     def loss_bound(self, times: ArrayLike) -> Float[Array, "*times"]:
         """The loss with `gamma_bound` in place of the error: never below the loss."""
-        return self.blocks / 2 * self.gamma_bound(times) ** 2 + self._slow_loss(times)
+        return self._loss_of(times, self.gamma_bound(times))
 
     def time_to(
         self, fraction: ArrayLike | None = None, *, sigma_1: ArrayLike | None = None
@@ -374,29 +437,27 @@ class BlockFlow(eqx.Module):
             >>> round(float(block_flow(3, 0.2, 5.0, blocks=4, size=2).time_to(0.5)), 10)
             0.8234380501
         """
-        end = jnp.log(self.limit.sigma_1)
         if fraction is not None and sigma_1 is None:
-            name = "fraction"
-            distance = jnp.log(checked("BlockFlow.time_to", name, fraction, above=0))
+            name, given = "fraction", fraction
         elif sigma_1 is not None and fraction is None:
-            name = "sigma_1"
-            distance = jnp.log(checked("BlockFlow.time_to", name, sigma_1, above=0)) - end
+            name, given = "sigma_1", sigma_1
         else:
             raise ValueError("BlockFlow.time_to: exactly one of fraction and sigma_1 must be given.")
-        start = self.depth * jnp.log(self.lambda1) - end
-        # The start itself may miss by rounding.
-        reached = jnp.where(start <= 0, distance - start, start - distance) >= -1e-12 * (1 + jnp.abs(start))
-        met = reached & (jnp.sign(distance) == jnp.sign(start)) & (distance != 0)
+        level = checked("BlockFlow.time_to", name, given, above=0)
+        end = self.limit.sigma_1
+        distance, met = _levels(self.depth, self.lambda1, end, level, sigma_1 is not None)
         if is_concrete(met) and not np.all(np.asarray(met)):
-            levels = np.exp(np.asarray(distance + end))[~np.asarray(met)]
+            start = np.exp(float(self.depth) * np.log(float(self.lambda1)))
+            levels = np.asarray(level) * (float(end) if sigma_1 is None else 1.0)
             raise ValueError(
                 f"BlockFlow.time_to: {name} must give a level between the "
-                f"start {float(jnp.exp(start + end)):g} and the limit {float(self.limit.sigma_1):g} of sigma_1, "
-                f"but gives {levels.flat[0]:g}."
+                f"start {start:g} and the limit {float(end):g} of sigma_1, "
+                f"but gives {levels[~np.asarray(met)].flat[0]:g}."
             )
-        return jnp.where(met, _time(self._clock(), jnp.where(met, distance, start), self.limit.log_ratio >= 0), jnp.nan)
+        return _time(self._clock(), distance, met, self.limit.log_ratio)
 
     @property
+    @eqx.filter_jit
     def plateau_time(self) -> Float[Array, ""]:
         r"""Estimate of the time at which a small start takes off.
 
@@ -457,7 +518,7 @@ def block_flow(
     _check_scalars("block_flow", depth=depth, alpha=alpha, m=m, value=value)
     limit = block_limit(depth, alpha, m, blocks=blocks, size=size, value=value)
     first, second = alpha_m_eigenvalues(alpha, m, width=blocks * size)
-    return BlockFlow(jnp.asarray(depth, dtype=float), first, second, second, limit)
+    return BlockFlow(checked("block_flow", "depth", depth), first, second, second, limit)
 
 
 def block_flow_from(
@@ -493,7 +554,10 @@ def block_flow_from(
     _check_scalars("block_flow_from", depth=depth, lambda1=lambda1, lambda2=lambda2, lambda3=lambda3, value=value)
     limit = block_limit_from(depth, lambda1, lambda2, blocks=blocks, size=size, value=value)
     third = checked("block_flow_from", "lambda3", lambda3, at_least=0)
-    depth, first, second = (jnp.asarray(x, dtype=float) for x in (depth, lambda1, lambda2))
+    depth, first, second = (
+        checked("block_flow_from", name, x)
+        for name, x in (("depth", depth), ("lambda1", lambda1), ("lambda2", lambda2))
+    )
     return BlockFlow(depth, first, second, third, limit)
 
 

@@ -15,6 +15,7 @@ in it overflows or cancels, $\delta = 0$ and $L = 2$ are ordinary points, and th
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
@@ -27,6 +28,7 @@ from deeplinear.exact._block_algebra import (
     check_blocks,
     checked,
     positive,
+    spread,
 )
 
 CLOSE = 1e-9  # a Newton step this small leaves an error of its square
@@ -231,7 +233,7 @@ class BlockLimit(eqx.Module):
 
     def matrix(self) -> BlockMatrix:
         r"""The limit $M(w^\star, w^\star, c)$, $c$ the unobserved value."""
-        value = jnp.broadcast_to(self.value, self.log_ratio.shape)
+        value = spread(self.value, self.log_ratio.shape)
         return BlockMatrix(value, value, self.unobserved, blocks=self.blocks, size=self.size)
 
 
@@ -273,10 +275,10 @@ def _problem(
     at_least = 2 if above is None else None
     depth = checked(where, "depth", depth, above=above, at_least=at_least, at_most=DEEPEST)
     value = positive(where, "value", value)
-    if is_concrete(value) and float(jnp.max(value, initial=0.0)) * blocks * size > LARGEST:
+    if is_concrete(value) and float(np.max(np.asarray(value), initial=0.0)) * blocks * size > LARGEST:
         raise ValueError(
             f"{where}: value times blocks times size must be at most {LARGEST:g}, but value reaches "
-            f"{float(jnp.max(value)):g} with blocks={blocks}, size={size}."
+            f"{np.max(np.asarray(value)):g} with blocks={blocks}, size={size}."
         )
     return depth, value
 
@@ -401,7 +403,12 @@ def block_small_scale(
     checked(where, "m", m)
     scale, m = _checked_family(where, alpha, m)
     broadcast(where, depth=depth, alpha=scale, m=m)
-    log_small, gap = _family(scale, m, blocks * size)
+    return _small_scale(depth, scale, m, float(blocks * size))
+
+
+@jax.jit
+def _small_scale(depth: Array, scale: Array, m: Array, width: ArrayLike) -> Array:
+    log_small, gap = _family(scale, m, width)
     k = depth - 2
     return jnp.exp(depth * (log_small - jnp.log(-jnp.expm1(-k * gap)) / k))
 
@@ -432,6 +439,11 @@ def block_crossover(
     depth, value = _problem(where, depth, value, blocks, size, above=2)
     scale = positive(where, "alpha", alpha)
     broadcast(where, depth=depth, alpha=scale, value=value)
+    return _crossover(depth, scale, value, float(blocks), float(size))
+
+
+@jax.jit
+def _crossover(depth: Array, scale: Array, value: Array, blocks: ArrayLike, size: ArrayLike) -> Array:
     k = depth - 2
     return k * blocks * size * jnp.exp(k * (jnp.log(size * value) / depth - jnp.log(scale)))
 
@@ -461,8 +473,13 @@ def block_constant(
     depth, _ = _problem(where, depth, 1.0, blocks, size, above=2)
     scale, m = positive(where, "alpha", alpha), checked(where, "m", m, above=1)
     broadcast(where, depth=depth, alpha=scale, m=m)
+    return _constant(depth, scale, m, float(blocks * size))
+
+
+@jax.jit
+def _constant(depth: Array, scale: Array, m: Array, width: ArrayLike) -> Array:
     power = 2 - depth
-    return (scale / m) ** power * ((m + blocks * size - 1) ** power - (m - 1) ** power)
+    return (scale / m) ** power * ((m + width - 1) ** power - (m - 1) ** power)
 
 
 def block_equation_1(

@@ -4,9 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from deeplinear.core import HypothesisError, Params, check_shape, is_concrete
+from deeplinear.core import HypothesisError, Matrix, Params, check_shape, is_concrete
 from deeplinear.exact._disconnected import real_array, two_layer_completion
 from deeplinear.models import Problem
 
@@ -37,6 +37,7 @@ class ColumnAlignment(eqx.Module):
     column: int = eqx.field(static=True)
 
     @property
+    @eqx.filter_jit
     def proper_bounds(self) -> Float[Array, " rows"]:
         """$B_i/(1 + B_i)$: bounds as well, sharper, and never above 1."""
         above = self.bounds > 1
@@ -64,17 +65,25 @@ class ColumnAlignment(eqx.Module):
                 f"{where}: params must be two layers that chain, with at least {columns} columns in the first and "
                 f"{rows} rows in the second, but have shapes {first.shape} and {second.shape}."
             )
-        b, a = first[:, self.column], second[np.asarray(self.rows), :]
-        lengths, length = jnp.linalg.norm(a, axis=-1), jnp.linalg.norm(b)
-        shortest = jnp.minimum(jnp.min(lengths), length)
+        found, shortest = _misalignment(first, second, np.asarray(self.rows), self.column)
         if is_concrete(shortest) and float(shortest) == 0:
             raise HypothesisError(
                 "observed column and rows of the layers are not zero", 0, 0, "A zero vector has no direction."
             )
-        u = b / length
-        rest = a - (a @ u)[:, None] * u
-        rest = rest - (rest @ u)[:, None] * u  # once more: what rounding left of the parallel part
-        return (jnp.linalg.norm(rest, axis=-1) / lengths) ** 2
+        return found
+
+
+@jax.jit
+def _misalignment(
+    first: Matrix, second: Matrix, rows: Int[Array, " rows"], column: Int[Array, ""]
+) -> tuple[Float[Array, " rows"], Float[Array, ""]]:
+    """Shares of the rows orthogonal to the column, and the length of the shortest of them all."""
+    b, a = first[:, column], second[rows, :]
+    lengths, length = jnp.linalg.norm(a, axis=-1), jnp.linalg.norm(b)
+    u = b / length
+    rest = a - (a @ u)[:, None] * u
+    rest = rest - (rest @ u)[:, None] * u  # once more: what rounding left of the parallel part
+    return (jnp.linalg.norm(rest, axis=-1) / lengths) ** 2, jnp.minimum(jnp.min(lengths), length)
 
 
 def column_alignment(
@@ -116,7 +125,7 @@ def column_alignment(
     if len(columns) > 1:
         advice = f"{len(columns)} columns hold observations."
         raise HypothesisError("one observed column", len(columns) - 1, 0, advice)
-    targets, column = jnp.asarray(parts.values), int(columns[0])
+    targets, column = jnp.asarray(parts.values, dtype=float), int(columns[0])
     zeros = int(np.sum(parts.values == 0))
     if zeros:
         raise HypothesisError("non-zero targets", zeros, 0, f"{zeros} of the targets are 0; leave those entries out.")
@@ -126,8 +135,7 @@ def column_alignment(
             f"{where}: the targets of problem must lie between {SMALLEST_TARGET:g} and {LARGEST_TARGET:g} in size, "
             f"but reach from {sizes.min():g} to {sizes.max():g}."
         )
-    a, b = parts.a[parts.rows, :], parts.b[:, column]
-    largest = jnp.maximum(jnp.max(jnp.abs(a)), jnp.max(jnp.abs(b)))
+    a, b, largest, total = _observed(parts.a, parts.b, parts.rows, column)
     if is_concrete(largest) and float(largest) > LARGEST_ENTRY:
         raise ValueError(f"{where}: params must have entries of at most {LARGEST_ENTRY:g}, but reach {largest:g}.")
     if is_concrete(a) and is_concrete(b) and not (np.any(np.asarray(a)) or np.any(np.asarray(b))):
@@ -139,9 +147,9 @@ def column_alignment(
     direction = real_array(where, "direction", direction)
     if is_concrete(direction) and not np.any(np.asarray(direction)):
         raise ValueError(f"{where}: direction must not be zero, but is.")
-    unit, parallel_column, parallel_rows, perpendicular = _parallel(a, b, targets, direction)
+    unit, parallel_column, parallel_rows, perpendicular, positive = _parallel(a, b, targets, direction)
     if is_concrete(perpendicular):
-        lacking = -float(perpendicular) / float(jnp.sum((a / largest) ** 2) + jnp.sum((b / largest) ** 2))
+        lacking = -float(perpendicular) / float(total)
         lacking = lacking / float(largest) / float(largest)
         if lacking > DIRECTION_TOLERANCE:
             raise HypothesisError(
@@ -151,8 +159,18 @@ def column_alignment(
                 "The rows would have to end with a negative squared length orthogonal to it; take the direction of "
                 "the observed column at the end of training.",
             )
-    perpendicular = jnp.maximum(perpendicular, 0.0)
-    return ColumnAlignment(_bounds(a, b, targets), unit, parallel_column, parallel_rows, perpendicular, rows, column)
+    return ColumnAlignment(_bounds(a, b, targets), unit, parallel_column, parallel_rows, positive, rows, column)
+
+
+@jax.jit
+def _observed(
+    a: Matrix, b: Matrix, rows: Int[Array, " rows"], column: Int[Array, ""]
+) -> tuple[Float[Array, "rows hidden"], Float[Array, " hidden"], Float[Array, ""], Float[Array, ""]]:
+    """Observed rows and column, their largest entry, and the sum of their squares relative to it."""
+    rows_of_a, column_of_b = a[rows, :], b[:, column]
+    largest = jnp.maximum(jnp.max(jnp.abs(rows_of_a)), jnp.max(jnp.abs(column_of_b)))
+    total = jnp.sum((rows_of_a / largest) ** 2) + jnp.sum((column_of_b / largest) ** 2)
+    return rows_of_a, column_of_b, largest, total
 
 
 @jax.jit
@@ -180,8 +198,8 @@ def _parallel(
     b: Float[Array, " hidden"],
     targets: Float[Array, " rows"],
     direction: Float[Array, " hidden"],
-) -> tuple[Float[Array, " hidden"], Float[Array, ""], Float[Array, " rows"], Float[Array, ""]]:
-    r"""$u$, $u\cdot b$, $u\cdot a_i$ and the total orthogonal part, all in the limit."""
+) -> tuple[Float[Array, " hidden"], Float[Array, ""], Float[Array, " rows"], Float[Array, ""], Float[Array, ""]]:
+    r"""$u$, $u\cdot b$, $u\cdot a_i$ and the total orthogonal part, all in the limit; and that part, or 0."""
     u = direction / jnp.max(jnp.abs(direction))
     u = u / jnp.linalg.norm(u)
     along, column_along = a @ u, b @ u
@@ -189,4 +207,5 @@ def _parallel(
     root = jnp.hypot(gap, strength) + jnp.abs(gap)
     parallel = jnp.sqrt(jnp.where(gap > 0, strength * (strength / root), root) / 2)
     rest, column_rest = a - along[:, None] * u, b - column_along * u
-    return u, parallel, targets / parallel, jnp.sum(rest**2) - jnp.sum(column_rest**2)
+    perpendicular = jnp.sum(rest**2) - jnp.sum(column_rest**2)
+    return u, parallel, targets / parallel, perpendicular, jnp.maximum(perpendicular, 0.0)

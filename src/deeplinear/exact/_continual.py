@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from deeplinear.core import (
     Params,
@@ -22,6 +22,7 @@ from deeplinear.core import (
     is_concrete,
     one_at_a_time,
 )
+from deeplinear.exact._block_algebra import as_array, spread
 from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import BALANCE_TOLERANCE, checked_two_layers
 
@@ -47,6 +48,7 @@ class Continual(eqx.Module):
     factors: Float[Array, "states size hidden"]
 
     @property
+    @eqx.filter_jit
     def boundaries(self) -> Float[Array, " states"]:
         """Times at which tasks begin and end: 0, the end of the first task, and so on."""
         return jnp.concatenate([jnp.zeros(1), jnp.cumsum(self.durations)])
@@ -57,6 +59,7 @@ class Continual(eqx.Module):
         return correlations_of(self.factors, self.targets.shape[-1]).product
 
     @property
+    @eqx.filter_jit
     def forgetting_matrix(self) -> Float[Array, "tasks tasks"]:
         r"""Entry $(i, j)$, $j \ge i$: rise of the loss of task $i$ from the end of task $i$ to the end of task $j$.
 
@@ -76,19 +79,17 @@ class Continual(eqx.Module):
         Args:
             times: From 0 to the end of the last task, in any order and shape.
         """
-        given = jnp.asarray(times, dtype=float)
-        end = self.boundaries[-1]
-        # Sums of durations differ by rounding from the times a caller adds up.
-        over = jnp.any(given > end * (1 + 1e-12)) | ~jnp.all(given >= 0)
+        given = as_array(times)
+        over, end = _outside(self.durations, given)
         message = "Continual: times must lie between 0 and the end of the last task"
         if is_concrete(over) and bool(over):
             raise ValueError(
-                f"{message}, {float(end):g}, but run from {float(given.min()):g} to {float(given.max()):g}."
+                f"{message}, {float(end):g}, but run from {np.min(np.asarray(given)):g} to "
+                f"{np.max(np.asarray(given)):g}."
             )
         if not is_concrete(over):
             given = eqx.error_if(given, over, f"{message}.")
-        flat = given.ravel()
-        return _factors(self, flat).reshape(*given.shape, *self.factors.shape[1:])
+        return _factors(self, given)
 
     def correlations(self, times: Any) -> Correlations:
         r"""Blocks of $QQ^\top$ at each time, among them the network function.
@@ -106,13 +107,27 @@ class Continual(eqx.Module):
         Args:
             times: From 0 to the end of the last task, in any order and shape.
         """
-        product = self.correlations(times).product
-        return jax.vmap(lambda target: 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1)))(self.targets)
+        return _losses(self.correlations(times).product, self.targets)
+
+
+@jax.jit
+def _losses(
+    product: Float[Array, "*times out inp"], targets: Float[Array, "tasks out inp"]
+) -> Float[Array, "tasks *times"]:
+    return jax.vmap(lambda target: 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1)))(targets)
+
+
+@jax.jit
+def _outside(durations: Float[Array, " tasks"], times: Float[Array, "*times"]) -> tuple[Bool[Array, ""], Array]:
+    """Whether there are times before the start or after the end, and the end."""
+    end = jnp.sum(durations)
+    # Sums of durations differ by rounding from the times a caller adds up.
+    return jnp.any(times > end * (1 + 1e-12)) | ~jnp.all(times >= 0), end
 
 
 @one_at_a_time
 @eqx.filter_jit
-def _factors(solution: Continual, times: Float[Array, " times"]) -> Float[Array, "times size hidden"]:
+def _factors(solution: Continual, times: Float[Array, "*times"]) -> Float[Array, "*times size hidden"]:
     systems = jax.vmap(lambda target: eigensystem(target, solution.lam))(solution.targets)
     begun = solution.boundaries[:-1]
 
@@ -120,7 +135,8 @@ def _factors(solution: Continual, times: Float[Array, " times"]) -> Float[Array,
         system = jax.tree.map(lambda leaf: leaf[k], systems)
         return propagated(solution.factors[k], system, jnp.maximum(t - begun[k], 0.0))
 
-    return jax.vmap(one)(times, solution.task(times))
+    flat = times.ravel()
+    return jax.vmap(one)(flat, solution.task(flat)).reshape(*times.shape, *solution.factors.shape[1:])
 
 
 def continual(
@@ -166,34 +182,34 @@ def continual(
     for position, sigma in enumerate(sigmas):
         check_shape(where, f"targets[{position}]", sigma, (out, inp))
         check_finite(where, f"targets[{position}]", sigma)
-    lengths = jnp.asarray(durations, dtype=float)
+    lengths = as_array(durations)
     if lengths.ndim == 0:
-        lengths = jnp.broadcast_to(lengths, (len(sigmas),))
+        lengths = spread(lengths, (len(sigmas),))
     check_shape(where, "durations", lengths, (len(sigmas),))
     check_finite(where, "durations", lengths)
-    if is_concrete(lengths) and bool(jnp.any(lengths < 0)):
-        raise ValueError(f"{where}: durations must be at least 0, but the smallest is {float(lengths.min()):g}.")
+    if is_concrete(lengths) and np.any(np.asarray(lengths) < 0):
+        raise ValueError(f"{where}: durations must be at least 0, but the smallest is {np.min(np.asarray(lengths)):g}.")
     layers = checked_two_layers(where, params, lam=lam, tolerance=tolerance)
-    factor = stacked(layers[:2])
-    begun = jnp.stack(sigmas)
-    return Continual(begun, lengths, layers.lam, layers.residual, _chain(factor, begun, lengths, layers.lam))
+    begun, factors = _chain(stacked(layers[:2]), tuple(sigmas), lengths, layers.lam)
+    return Continual(begun, lengths, layers.lam, layers.residual, factors)
 
 
 @one_at_a_time
 @eqx.filter_jit
 def _chain(
     factor: Float[Array, "size hidden"],
-    targets: Float[Array, "tasks out inp"],
+    sigmas: tuple[Float[Array, "out inp"], ...],
     durations: Float[Array, " tasks"],
     lam: Float[Array, ""],
-) -> Float[Array, "states size hidden"]:
-    """Factors at the start and at the end of every task."""
+) -> tuple[Float[Array, "tasks out inp"], Float[Array, "states size hidden"]]:
+    """Targets, and factors at the start and at the end of every task."""
+    targets = jnp.stack(sigmas)
 
     def step(now: Array, task: tuple[Array, Array]) -> tuple[Array, Array]:
         later = propagated(now, eigensystem(task[0], lam), task[1])
         return later, later
 
-    return jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])
+    return targets, jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])
 
 
 def forgetting(before: object, after: object, target: object) -> Float[Array, ""]:
@@ -219,4 +235,9 @@ def forgetting(before: object, after: object, target: object) -> Float[Array, ""
     early, late, sigma = (jnp.asarray(matrix, dtype=float) for matrix in (before, after, target))
     check_shape("forgetting", "after", late, early.shape)
     check_shape("forgetting", "target", sigma, early.shape)
+    return _rise(early, late, sigma)
+
+
+@jax.jit
+def _rise(early: Array, late: Array, sigma: Array) -> Float[Array, ""]:
     return 0.5 * jnp.sum((late - early) * ((late - sigma) + (early - sigma)))

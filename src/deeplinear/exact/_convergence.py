@@ -5,6 +5,7 @@ equation: a mode is learned unless the start has nothing to grow it from.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
+    Matrix,
     Params,
     check_count,
     check_finite,
@@ -26,6 +28,7 @@ from deeplinear.core import (
     one_at_a_time,
     spectrum,
 )
+from deeplinear.exact._block_algebra import as_array
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._printed_forms import overlaps
 from deeplinear.exact._representations import limit
@@ -144,15 +147,20 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
     """
     where = "late_rate"
     check_x64(where)
-    sigma = jnp.asarray(target, dtype=float)
+    sigma = as_array(target)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     check_number(where, "lam", lam)
+    hidden = min(sigma.shape) if hidden is None else hidden
+    check_count(where, "hidden", hidden, at_least=1)
+    return _late_rate(sigma, as_array(lam), int(hidden))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _late_rate(sigma: Matrix, lam: Float[Array, ""], hidden: int) -> Float[Array, ""]:
     out, inp = sigma.shape
     modes = min(inp, out)
-    hidden = modes if hidden is None else hidden
-    check_count(where, "hidden", hidden, at_least=1)
-    strengths, half = spectrum(sigma), jnp.asarray(lam, dtype=float) / 2
+    strengths, half = spectrum(sigma), lam / 2
     speeds = jnp.hypot(strengths, half)
     if hidden < modes:
         k = hidden - 1
@@ -195,7 +203,7 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
     """
     first, second, sigma, number = _checked("diagnose", params, target, lam)
     (hidden, inp), out = first.shape, second.shape[0]
-    modes, strengths = min(inp, out), np.asarray(spectrum(jnp.asarray(sigma)))
+    modes, strengths = min(inp, out), np.asarray(spectrum(jnp.asarray(sigma, dtype=float)))
     found = overlaps(params, target, number)
     overlap = every = np.asarray(found.growing)
     guaranteed = (number > 0 and out == hidden) or (number < 0 and inp == hidden)
@@ -273,7 +281,8 @@ def regime(
             determine the limit.
 
     Example:
-        >>> regime((0.1 * jnp.eye(2), 0.1 * jnp.eye(2)), jnp.diag(jnp.array([3.0, 1.0]))).label
+        >>> target = jnp.array([[3.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+        >>> regime((0.1 * jnp.eye(2, 4), 0.1 * jnp.eye(2)), target).label
         'rich'
     """
     where = "regime"
@@ -293,25 +302,26 @@ def regime(
             "a target of full rank", 1.0, 0.0, "Without it the last approach is not exponential and never over."
         )
     factor, system, beginning, ending, distance, loss = _ends(
-        jnp.asarray(first), jnp.asarray(second), jnp.asarray(sigma), jnp.asarray(number)
+        *(jnp.asarray(x, dtype=float) for x in (first, second, sigma, np.asarray(number)))
     )
     end = float(distance)
     levels = (0.5 * end, 0.5 * float(loss))
     if levels[0] <= 0 or levels[1] <= 0:
         return Regime("lazy", end, math.nan, math.nan)
     times = [math.nan, math.nan]
-    state = (factor, jnp.zeros(()))
+    state = (factor, jnp.asarray(np.zeros(()), dtype=float))
     values = [0.0, float(loss)]
-    step = 1e-4 / float(jnp.max(jnp.abs(system.values)))
+    step = 1e-4 / float(np.max(np.abs(np.asarray(system.values))))
     while True:
-        path = _stretch(*state, system, step * SPACING ** jnp.arange(POINTS), beginning, ending)
+        steps = jnp.asarray(step * SPACING ** np.arange(POINTS), dtype=float)
+        path = _stretch(*state, system, steps, beginning, ending)
         for k, level in enumerate(levels):
             if math.isnan(times[k]) and _first(path, k, level) is not None:
                 times[k] = _crossing(k, level, path, values[k], system, beginning, ending)
         if not any(map(math.isnan, times)) or float(path.gap) < CLOSE:
             break
-        state, values = path.last, [float(path.values[k][-1]) for k in range(2)]
-        step = float(path.times[-1]) * (SPACING - 1)
+        state, values = path.last, [float(np.asarray(path.values[k])[-1]) for k in range(2)]
+        step = float(np.asarray(path.times)[-1]) * (SPACING - 1)
     label = "lazy" if end < lazy else "delayed-rich" if times[0] > delayed * times[1] else "rich"
     return Regime(label, end, times[0], times[1])
 
@@ -366,7 +376,8 @@ def _stretch(
 
 def _first(path: _Path, which: int, level: float) -> int | None:
     """First point of a stretch at which the kernel distance (0) has risen, or the loss (1) has fallen, to a level."""
-    beyond = np.asarray(path.values[which] >= level if which == 0 else path.values[which] <= level)
+    values = np.asarray(path.values[which])
+    beyond = values >= level if which == 0 else values <= level
     return int(np.argmax(beyond)) if beyond.any() else None
 
 
@@ -387,13 +398,15 @@ def _crossing(
         first = _first(path, which, level)
         if first is None:  # rounding at the very end of a finer stretch
             first = POINTS - 1
-        value = float(path.values[which][first - 1]) if first else value
-        since, until = float(path.before[1][first]), float(path.times[first])
+        values = np.asarray(path.values[which])
+        value = float(values[first - 1]) if first else value
+        since, until = float(np.asarray(path.before[1])[first]), float(np.asarray(path.times)[first])
         if remaining:
-            steps = jnp.full(POINTS, (until - since) / POINTS)
-            path = _stretch(path.before[0][first], path.before[1][first], system, steps, beginning, ending)
+            steps = jnp.asarray(np.full(POINTS, (until - since) / POINTS), dtype=float)
+            state = (jnp.asarray(np.asarray(x)[first], dtype=float) for x in path.before)
+            path = _stretch(*state, system, steps, beginning, ending)
             continue
-        rise = float(path.values[which][first]) - value
+        rise = float(values[first]) - value
         share = (level - value) / rise if rise else 1.0
         return since + min(max(share, 0.0), 1.0) * (until - since)
     raise AssertionError

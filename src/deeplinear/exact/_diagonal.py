@@ -8,6 +8,7 @@ Products of the others are made without a division: weights may be zero.
 """
 
 import enum
+import functools
 from typing import NamedTuple
 
 import jax
@@ -23,8 +24,8 @@ from deeplinear.core import (
     checked_params,
     is_concrete,
 )
-from deeplinear.exact._block_algebra import checked, positive
-from deeplinear.exact._layer_modes import Numbers, _log_smallest, layer_mode
+from deeplinear.exact._block_algebra import Numbers, checked, positive, spread
+from deeplinear.exact._layer_modes import _log_smallest, _seen, layer_mode
 
 
 class Ending(enum.IntEnum):
@@ -57,15 +58,15 @@ def _checked(
     where: str, weights: Numbers, sigma: Numbers
 ) -> tuple[Float[Array, "depth modes"], Float[Array, " modes"]]:
     check_x64(where)
-    xi = checked(where, "weights", jnp.asarray(weights))
-    values = checked(where, "sigma", jnp.asarray(sigma))
+    xi = checked(where, "weights", weights)
+    values = checked(where, "sigma", sigma)
     if xi.ndim != 2 or 0 in xi.shape:
         raise ValueError(f"{where}: weights must have an axis of layers and one of modes, but has shape {xi.shape}.")
     if values.shape not in ((), xi.shape[1:]):
         raise ValueError(
             f"{where}: sigma must have one number for each of {xi.shape[1]} modes, but has shape {values.shape}."
         )
-    return xi, jnp.broadcast_to(values, xi.shape[1:])
+    return xi, spread(values, xi.shape[1:])
 
 
 def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
@@ -95,6 +96,11 @@ def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
                 raise HypothesisError(
                     "diagonal layers", beside, 0.0, "Aligned layers of any form are solved by `solve`."
                 )
+    return _diagonals(layers, modes)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _diagonals(layers: Params, modes: int) -> Float[Array, "depth modes"]:
     return jnp.stack([jnp.diagonal(layer)[:modes] for layer in layers])
 
 
@@ -106,10 +112,13 @@ def diagonal_layers(params: Params, weights: Float[Array, "depth modes"]) -> Par
         Array([[0.5, 0. ],
                [0. , 1. ]], dtype=float64)
     """
-    place = jnp.arange(jnp.shape(weights)[1])
-    return tuple(
-        jnp.asarray(layer, dtype=float).at[place, place].set(row) for layer, row in zip(params, weights, strict=True)
-    )
+    return _with_diagonals(tuple(jnp.asarray(layer, dtype=float) for layer in params), weights)
+
+
+@jax.jit
+def _with_diagonals(layers: Params, weights: Float[Array, "depth modes"]) -> Params:
+    place = jnp.arange(weights.shape[1])
+    return tuple(layer.at[place, place].set(row) for layer, row in zip(layers, weights, strict=True))
 
 
 def diagonal_field(weights: Numbers, sigma: Numbers) -> Float[Array, "depth modes"]:
@@ -128,7 +137,11 @@ def diagonal_field(weights: Numbers, sigma: Numbers) -> Float[Array, "depth mode
                [-3.],
                [ 6.]], dtype=float64)
     """
-    xi, values = _checked("diagonal_field", weights, sigma)
+    return _field(*_checked("diagonal_field", weights, sigma))
+
+
+@jax.jit
+def _field(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> Float[Array, "depth modes"]:
     return _others(xi) * (values - jnp.prod(xi, axis=0))
 
 
@@ -149,8 +162,9 @@ def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Arr
                [2., 0.]], dtype=float64)
     """
     xi, values = _checked("diagonal_flow", weights, sigma)
-    found = layer_mode(times, xi.T, values)  # modes, times, layers
-    return jnp.moveaxis(found, 0, -1)
+    found = layer_mode(times, np.asarray(xi).T if is_concrete(xi) else xi.T, values)  # modes, times, layers
+    xp, found = _seen(found)
+    return jnp.asarray(xp.moveaxis(found, 0, -1), dtype=float)
 
 
 def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
@@ -173,13 +187,18 @@ def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
     """
     where = "chain_minimum"
     check_x64(where)
-    steps = checked(where, "laws", jnp.asarray(laws))
-    target = positive(where, "sigma", jnp.asarray(sigma))
+    steps = checked(where, "laws", laws)
+    target = positive(where, "sigma", sigma)
     if steps.ndim != 1 or target.ndim != 0:
         raise ValueError(
             f"{where}: laws must have one axis and sigma none, but have shapes {steps.shape} and {target.shape}; use "
             "jax.vmap for several modes."
         )
+    return _minimum(steps, target)
+
+
+@jax.jit
+def _minimum(steps: Float[Array, " laws"], target: Float[Array, ""]) -> Float[Array, " depth"]:
     heights = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
     return _squares(heights - jnp.min(heights), target)
 
@@ -218,7 +237,7 @@ def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> 
     where = "diagonal_limit"
     xi, values = _checked(where, weights, sigma)
     check_number(where, "tolerance", tolerance, at_least=0)
-    return DiagonalLimit(*_limits(xi, values, jnp.asarray(tolerance, dtype=float)))
+    return DiagonalLimit(*_limits(xi, values, tolerance))
 
 
 def _mode_limit(
@@ -256,7 +275,11 @@ def mode_losses(weights: Numbers, sigma: Numbers) -> Float[Array, " modes"]:
         >>> mode_losses([[1.0, 2.0], [1.0, 0.0]], [4.0, 3.0])
         Array([4.5, 4.5], dtype=float64)
     """
-    xi, values = _checked("mode_losses", weights, sigma)
+    return _losses(*_checked("mode_losses", weights, sigma))
+
+
+@jax.jit
+def _losses(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> Float[Array, " modes"]:
     return 0.5 * (values - jnp.prod(xi, axis=0)) ** 2
 
 
@@ -280,7 +303,13 @@ def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes de
                [-3.,  0.,  0.],
                [ 0.,  0.,  0.]], dtype=float64)
     """
-    xi, values = _checked("diagonal_hessian", weights, sigma)
+    return (
+        _hessian(*_checked("diagonal_hessian", weights, sigma)) + 0.0
+    )  # no negative zeros; compiled, it would be lost
+
+
+@jax.jit
+def _hessian(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> Float[Array, "modes depth depth"]:
     depth = xi.shape[0]
     layer = np.arange(depth)
     left_out = (layer[:, None, None] == layer) | (layer[None, :, None] == layer)
@@ -288,7 +317,7 @@ def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes de
     rest = jnp.where(layer[:, None] == layer, 0.0, rest)
     others = _others(xi).T
     excess = jnp.prod(xi, axis=0) - values
-    return others[:, :, None] * others[:, None, :] + excess[:, None, None] * rest + 0.0
+    return others[:, :, None] * others[:, None, :] + excess[:, None, None] * rest
 
 
 def diagonal_bracket(weights: Numbers, sigma: Numbers, other: Numbers) -> Float[Array, "depth modes"]:
@@ -313,6 +342,13 @@ def diagonal_bracket(weights: Numbers, sigma: Numbers, other: Numbers) -> Float[
     where = "diagonal_bracket"
     xi, values = _checked(where, weights, sigma)
     _, second = _checked(where, weights, other)
+    return _bracket(xi, values, second)
+
+
+@jax.jit
+def _bracket(
+    xi: Float[Array, "depth modes"], values: Float[Array, " modes"], second: Float[Array, " modes"]
+) -> Float[Array, "depth modes"]:
     others = _others(xi)
     return (second - values) * jnp.sum(others**2, axis=0) * others
 
@@ -337,5 +373,10 @@ def diagonal_laws_rank(weights: Numbers, tolerance: float = 0.0) -> Int[Array, "
     where = "diagonal_laws_rank"
     check_number(where, "tolerance", tolerance, at_least=0)
     xi, _ = _checked(where, weights, 1.0)
+    return _laws_rank(xi, tolerance)
+
+
+@jax.jit
+def _laws_rank(xi: Float[Array, "depth modes"], tolerance: Float[Array, ""]) -> Int[Array, " modes"]:
     zeros = jnp.sum(jnp.abs(xi) <= tolerance, axis=0)
     return xi.shape[0] - jnp.maximum(1, zeros)

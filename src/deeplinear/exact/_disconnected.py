@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from deeplinear.core import HypothesisError, Matrix, Params, check_finite, check_x64, is_concrete
+from deeplinear.exact._block_algebra import as_array
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 
 
@@ -133,8 +134,8 @@ class DisconnectedSolution(eqx.Module):
         Returns:
             Layers, first-acting first, with the axes of `times` in front.
         """
-        t = jnp.asarray(times, dtype=float)
-        check_finite("DisconnectedSolution.params", "times", jnp.atleast_1d(t))
+        t = as_array(times)
+        check_finite("DisconnectedSolution.params", "times", t)
         if is_concrete(t) and np.any(np.asarray(t) < 0):
             raise ValueError(f"DisconnectedSolution.params: times must be at least 0, but reach {np.min(t):g}.")
         return _layers_at(self, t)
@@ -169,6 +170,7 @@ class DisconnectedSolution(eqx.Module):
             )
         return _layers_in_the_limit(self)
 
+    @eqx.filter_jit
     def integrated_residual(self) -> Float[Array, " pairs"]:
         r"""$\bar r = \int_0^\infty (w_{ij}(t) - w)\,dt$ of each pair: $a + b$ shrinks by $e^{-\bar r}$ in all.
 
@@ -249,7 +251,7 @@ def disconnected(problem: Problem, params: Params) -> DisconnectedSolution:
     """
     parts = _pairs("disconnected", problem, params)
     start = (parts.b, parts.a)
-    solution = _solution(start, jnp.asarray(parts.rows), jnp.asarray(parts.columns), jnp.asarray(parts.values))
+    solution = _solution(start, parts.rows, parts.columns, parts.values)
     if is_concrete(solution.rate) and not np.all(np.isfinite(np.asarray(solution.rate))):
         raise ValueError("disconnected: params must be small enough for |a|^2 + |b|^2 to be finite, but overflow.")
     return solution
@@ -281,8 +283,7 @@ def disconnected_hyperbolic(problem: Problem, params: Params) -> Params:
         2.0
     """
     parts = _pairs("disconnected_hyperbolic", problem, params)
-    rows, columns, values = jnp.asarray(parts.rows), jnp.asarray(parts.columns), jnp.asarray(parts.values)
-    limit, angle = _hyperbolic((parts.b, parts.a), rows, columns, values)
+    limit, angle = _hyperbolic((parts.b, parts.a), parts.rows, parts.columns, parts.values)
     if is_concrete(angle) and not np.all(np.isfinite(np.asarray(angle))):
         pair = int(np.flatnonzero(~np.isfinite(np.asarray(angle)))[0])
         raise HypothesisError(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from deeplinear.core import (
     HypothesisError,
@@ -22,6 +22,7 @@ from deeplinear.core import (
     one_at_a_time,
     random_orthogonal,
 )
+from deeplinear.exact._block_algebra import as_array
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import checked_two_layers
 from deeplinear.models import feasible_lambda, lambda_estimate, two_balanced_layers
@@ -84,9 +85,8 @@ def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
     first, second = (jnp.asarray(layer, dtype=float) for layer in params)
     for position, layer in enumerate((first, second)):
         check_finite(where, f"params[{position}]", layer)
-    frame, old = _seen(first, second)
+    frame, old, small, largest = _seen(first, second)
     hidden, modes = first.shape[0], frame.strengths.shape[0]
-    small = frame.strengths <= RANK_TOLERANCE * frame.strengths[0]
     if not is_concrete(small):
         if hidden > modes:
             raise ValueError(
@@ -94,12 +94,12 @@ def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
             )
         message = f"{where}: the product must have the rank of the hidden width."
         return frame._replace(turn=eqx.error_if(frame.turn, jnp.any(small), message))
-    rank = int(jnp.sum(~small))
+    rank = int(np.sum(~np.asarray(small)))
     if rank == hidden:
         return frame
-    frame = frame._replace(strengths=jnp.where(small, 0.0, frame.strengths))
-    largest = max(float(jnp.sum(first**2)), float(jnp.sum(second**2)))
-    if abs(float(old)) > IMBALANCE * largest:
+    kept = np.where(np.asarray(small), 0.0, np.asarray(frame.strengths))
+    frame = frame._replace(strengths=jnp.asarray(kept, dtype=float))
+    if abs(float(old)) > IMBALANCE * float(largest):
         return _completed(first, second, frame, rank, float(old) > 0)
     if key is None:
         raise HypothesisError(
@@ -112,8 +112,11 @@ def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
 
 
 @eqx.filter_jit
-def _seen(first: Matrix, second: Matrix) -> tuple[_Frame, Float[Array, ""]]:
-    r"""The frame as the product shows it, complete where its rank is the hidden width; and the old $\lambda$."""
+def _seen(first: Matrix, second: Matrix) -> tuple[_Frame, Float[Array, ""], Bool[Array, " modes"], Float[Array, ""]]:
+    r"""The frame as the product shows it, complete where its rank is the hidden width; and the old $\lambda$.
+
+    With them, which singular values count as zero, and the larger squared norm of a layer.
+    """
     (hidden, inp), out = first.shape, second.shape[0]
     left, strengths, right_t = jnp.linalg.svd(second @ first, full_matrices=True)
     modes = min(inp, hidden, out)
@@ -121,7 +124,9 @@ def _seen(first: Matrix, second: Matrix) -> tuple[_Frame, Float[Array, ""]]:
     above, below = second.T @ left[:, :modes], first @ right_t[:modes].T
     turn = _orthogonal(jnp.where(old >= 0, _normal(above), _normal(below)))
     turn = jnp.pad(turn, ((0, 0), (0, hidden - modes)))
-    return _Frame(left, strengths[:modes], right_t.T, turn), old
+    small = strengths[:modes] <= RANK_TOLERANCE * strengths[0]
+    largest = jnp.maximum(jnp.sum(first**2), jnp.sum(second**2))
+    return _Frame(left, strengths[:modes], right_t.T, turn), old, small, largest
 
 
 @eqx.filter_jit
@@ -181,6 +186,11 @@ def added_feature(target: object, feature: int, from_item: int, to_item: int) ->
     check_count(where, "feature", feature, at_least=0, at_most=sigma.shape[0] - 1)
     check_count(where, "from_item", from_item, at_least=0, at_most=sigma.shape[1] - 1)
     check_count(where, "to_item", to_item, at_least=0, at_most=sigma.shape[1] - 1)
+    return _with_feature(sigma, feature, from_item, to_item)
+
+
+@jax.jit
+def _with_feature(sigma: Matrix, feature: ArrayLike, from_item: ArrayLike, to_item: ArrayLike) -> Matrix:
     return sigma.at[feature, to_item].set(sigma[feature, from_item])
 
 
@@ -209,32 +219,36 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     sigma = jnp.asarray(target, dtype=float)
     check_shape(where, "target", sigma, (params[1].shape[0], params[0].shape[1]))
     check_finite(where, "target", sigma)
-    when = jnp.asarray(times, dtype=float)
+    when = as_array(times)
     check_finite(where, "times", when)
-    if is_concrete(when) and bool(jnp.any(when < 0)):
-        raise ValueError(f"{where}: times must be at least 0, but the smallest is {float(when.min()):g}.")
+    if is_concrete(when) and np.any(np.asarray(when) < 0):
+        raise ValueError(f"{where}: times must be at least 0, but the smallest is {np.min(np.asarray(when)):g}.")
     if lams is None:
         layers = checked_two_layers(where, params, sigma)
-        return _losses(stacked(layers[:2])[None], sigma, layers.lam[None], when.ravel()).reshape(when.shape)
+        return _losses(layers[:2], sigma, layers.lam, when)
     values = np.asarray(lams, dtype=float)
     check_finite(where, "lams", values)
     widths = (params[0].shape[1], params[0].shape[0], params[1].shape[0])
     for extreme in (values.min(initial=0.0), values.max(initial=0.0)):
-        feasible_lambda(where, jnp.zeros(()), jnp.asarray(extreme), widths)
-    given, frame = jnp.asarray(values.ravel()), _frame(where, params, None)
-    starts = jax.vmap(lambda lam: stacked(_rebuilt(frame, lam)))(given)
-    return _losses(starts, sigma, given, when.ravel()).reshape(*values.shape, *when.shape)
+        feasible_lambda(where, as_array(0.0), as_array(extreme), widths)
+    return _losses(_frame(where, params, None), sigma, jnp.asarray(values, dtype=float), when)
 
 
 @one_at_a_time
 @eqx.filter_jit
 def _losses(
-    starts: Float[Array, "lams size hidden"], target: Matrix, lams: Float[Array, " lams"], times: Float[Array, " times"]
-) -> Float[Array, "lams times"]:
+    start: _Frame | Params, target: Matrix, lams: Float[Array, "*lams"], times: Float[Array, "*times"]
+) -> Float[Array, "..."]:
+    """Losses from a frame that is re-balanced, or from layers as they are."""
+
+    def begin(lam: Array) -> Array:
+        return stacked(_rebuilt(start, lam) if isinstance(start, _Frame) else start)
+
     def one(factor: Array, lam: Array) -> Array:
         system = eigensystem(target, lam)
-        later = jax.vmap(lambda t: propagated(factor, system, t))(times)
+        later = jax.vmap(lambda t: propagated(factor, system, t))(times.ravel())
         product = correlations_of(later, target.shape[1]).product
         return 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1))
 
-    return jax.vmap(one)(starts, lams)
+    given = lams.ravel()
+    return jax.vmap(one)(jax.vmap(begin)(given), given).reshape(*lams.shape, *times.shape)

@@ -1,9 +1,13 @@
 r"""Two layers without their weights: the flow of the product alone."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
 from deeplinear.core import HypothesisError, Matrix, check_finite, check_number, check_shape, check_x64, is_concrete
+from deeplinear.exact._block_algebra import as_array
 
 FULL_RANK = 1e-12
 """Smallest singular value, relative to the largest, of a product of full rank."""
@@ -44,10 +48,10 @@ def function_space_field(product: object, target: object, lam: ArrayLike) -> Mat
     for name, array in (("product", function), ("target", sigma)):
         check_finite(where, name, array)
     check_number(where, "lam", lam)
-    imbalance = jnp.asarray(lam, dtype=float)
-    left, values, right_t = jnp.linalg.svd(function, full_matrices=False)
+    speed, values = _field(function, sigma, as_array(lam))
     if is_concrete(values):
-        share = float(values[-1] / values[0]) if float(values[0]) > 0 else 0.0
+        smallest, largest = float(np.asarray(values)[-1]), float(np.asarray(values)[0])
+        share = smallest / largest if largest > 0 else 0.0
         if not share > FULL_RANK:
             raise HypothesisError(
                 "product of full rank (1 − s_min/s_max)",
@@ -55,9 +59,16 @@ def function_space_field(product: object, target: object, lam: ArrayLike) -> Mat
                 1 - FULL_RANK,
                 f"{where}: s_min/s_max is {share:.1e}; the layers are not determined by the product. Use the weights.",
             )
+    return speed
+
+
+@jax.jit
+def _field(function: Matrix, sigma: Matrix, imbalance: Float[Array, ""]) -> tuple[Matrix, Float[Array, " modes"]]:
+    """The speed, and the singular values of the product."""
+    left, values, right_t = jnp.linalg.svd(function, full_matrices=False)
     # Of s_λ ± λ/2 the smaller is s² over the larger.
     large = jnp.hypot(values, imbalance / 2) + jnp.abs(imbalance) / 2
     small = values**2 / jnp.where(large > 0, large, 1.0)
     output, inner = jnp.where(imbalance >= 0, large, small), jnp.where(imbalance >= 0, small, large)
     error = sigma - function
-    return (left * output) @ (left.T @ error) + (error @ right_t.T * inner) @ right_t
+    return (left * output) @ (left.T @ error) + (error @ right_t.T * inner) @ right_t, values

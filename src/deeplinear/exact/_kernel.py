@@ -5,9 +5,11 @@ $K = I \otimes X^\top W_1^\top W_1 X + W_2 W_2^\top \otimes X^\top X$: it depend
 correlations only, so that the closed form of $QQ^\top$ is one of the kernel too.
 """
 
+import functools
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -15,6 +17,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
+    Matrix,
     check_count,
     check_finite,
     check_number,
@@ -119,10 +122,17 @@ def kernel_distance_full(
     start, end = jnp.asarray(before, dtype=float), jnp.asarray(after, dtype=float)
     check_finite(where, "before", start)
     check_finite(where, "after", end)
+    if is_concrete(start) and np.any(np.linalg.norm(np.asarray(start), axis=(-2, -1)) == 0):
+        raise ValueError(f"{where}: before must not vanish, but it does.")
+    return _distance_full(start, end)
+
+
+@jax.jit
+def _distance_full(
+    start: Float[Array, "*batch entries entries"], end: Float[Array, "*batch entries entries"]
+) -> Float[Array, "*batch"]:
     first = jnp.linalg.norm(start, axis=(-2, -1), keepdims=True)
     last = jnp.linalg.norm(end, axis=(-2, -1), keepdims=True)
-    if is_concrete(first) and np.any(np.asarray(first) == 0):
-        raise ValueError(f"{where}: before must not vanish, but it does.")
     gap = start / first - end / jnp.where(last == 0, 1.0, last)
     return jnp.where(last[..., 0, 0] == 0, 1.0, 0.5 * jnp.sum(gap**2, axis=(-2, -1)))
 
@@ -177,24 +187,31 @@ def kernel_change(
     hidden = min(old.shape) if hidden is None else hidden
     check_count(where, "hidden", hidden, at_least=1)
     number = jnp.asarray(lam, dtype=float)
-    side = jnp.where(number > 0, out, inp)
     if is_concrete(number):
+        side = out if float(number) > 0 else inp
         if float(number) == 0:
             raise ValueError(f"{where}: lam must not be 0; the expansion is one in 1/|lam|.")
-        if int(side) != hidden:
+        if side != hidden:
             raise HypothesisError(
                 "a large layer that fills its side",
-                float(int(side) - hidden),
+                float(side - hidden),
                 0.0,
-                f"For lam = {float(number):g} it has {hidden} directions in a space of {int(side)}; they turn during "
+                f"For lam = {float(number):g} it has {hidden} directions in a space of {side}; they turn during "
                 "training and the kernel with them. Use `tangent_kernel` of the exact correlations.",
             )
     else:
         number = eqx.error_if(
             number,
-            (side != hidden) | (number == 0),
+            (jnp.where(number > 0, out, inp) != hidden) | (number == 0),
             f"{where}: lam must be positive with out = hidden, or negative with inp = hidden.",
         )
+    return _change(old, new, number, x, as_printed)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def _change(
+    old: Matrix, new: Matrix, number: Float[Array, ""], x: Float[Array, "inp samples"], as_printed: bool
+) -> Float[Array, "entries entries"]:
     change_in, change_out = new.T @ new - old.T @ old, new @ new.T - old @ old.T
     if as_printed:
         change_in = jnp.where(number > 0, 1.0, 0.0) * change_in
@@ -209,6 +226,7 @@ def _samples(where: str, inputs: object, inp: int) -> Float[Array, "inp samples"
     return x
 
 
+@jax.jit
 def _kernel(
     inside: Float[Array, "*batch inp inp"], outside: Float[Array, "*batch out out"], x: Float[Array, "inp samples"]
 ) -> Float[Array, "*batch entries entries"]:

@@ -13,18 +13,19 @@ Both integrands are positive and analytic within $\pi/2$ of the real axis. Gauss
 steps inside one panel invert the table, and beyond its ends time is elementary: a plateau of any length costs the same.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from deeplinear.core import check_count, check_x64, is_concrete
-from deeplinear.exact._block_algebra import broadcast, checked
+from deeplinear.exact._block_algebra import Numbers, broadcast, checked, spread
 
 PANELS = 512
 NEWTON_STEPS = 6
@@ -32,6 +33,7 @@ ROOT_STEPS = (
     60  # a convex function with slopes between 1 and the depth: one step for each kink, few for the last digits
 )
 BUCKET = 4  # depths are filled up to a multiple of this, so that they share compiled code
+SHORTEST = 64  # modes and times are filled up to a power of two from here on, to the same end
 TOGETHER = 64  # modes whose tables are in memory at once
 SMALLEST, LARGEST = 1e-100, 1e100
 """Sizes of strengths and targets, other than 0, that can be computed with."""
@@ -41,9 +43,6 @@ LOGARITHM = 660.0  # of the largest derivative of time: its sums are numbers
 TINY = 1e-18  # relative to every scale of the equation; what this changes is below rounding
 NODES, WEIGHTS = (np.pad(x, 1) for x in np.polynomial.legendre.leggauss(10))
 NODES[0], NODES[-1] = -1.0, 1.0  # the ends of a panel, of weight 0: the derivative there comes along
-
-Numbers: TypeAlias = ArrayLike | Sequence[Any]
-"""An array, a number, or numbers in a list."""
 
 
 class _Mode(eqx.Module):
@@ -439,8 +438,9 @@ def _strengths_at(
     strengths: Float[Array, "modes width"],
     target: Float[Array, " modes"],
     depth: Float[Array, ""],
+    count: Int[Array, ""] | None = None,
 ) -> Float[Array, "modes times width"]:
-    return _each(lambda mode: _flow(mode[0], mode[1], depth).at(times), (strengths, target))
+    return _each(lambda mode: _flow(mode[0], mode[1], depth).at(times), (strengths, target), count)
 
 
 @jax.jit
@@ -450,27 +450,62 @@ def _times_of(
     product: Float[Array, "modes levels"],
     missing: Float[Array, "modes levels"],
     depth: Float[Array, ""],
+    count: Int[Array, ""] | None = None,
 ) -> Float[Array, "modes levels"]:
     def of(mode: tuple[Array, ...]) -> Array:
         strengths, target, product, missing = mode
         return _flow(strengths, target, depth).time(product, missing)
 
-    return _each(of, (strengths, target, product, missing))
+    return _each(of, (strengths, target, product, missing), count)
 
 
-def _each(function: Callable[..., Array], modes: tuple[Array, ...]) -> Array:
-    """The function of every mode, so many at once that their tables fit into memory."""
+def _each(function: Callable[..., Array], modes: tuple[Array, ...], count: Array | None) -> Array:
+    """The function of every mode, so many at once that their tables fit into memory.
+
+    With a count of the first modes only, one after the other: how many there are is then no part of the compiled code.
+    """
+    if count is not None:
+        one = jax.eval_shape(function, tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in modes))
+        found = jnp.zeros((modes[0].shape[0], *one.shape), one.dtype)
+        return jax.lax.fori_loop(
+            0, count, lambda i, found: found.at[i].set(function(tuple(x[i] for x in modes))), found
+        )
     if modes[0].shape[0] <= TOGETHER:
         return jax.vmap(function)(modes)
     return jax.lax.map(function, modes, batch_size=TOGETHER)
 
 
-def _filled(strengths: Float[Array, "*batch depth"]) -> tuple[Float[Array, "modes width"], Float[Array, ""]]:
+def _seen(*arrays: Array) -> tuple[Any, ...]:
+    """NumPy and arrays of it where all can be seen, else JAX and the arrays."""
+    if all(map(is_concrete, arrays)):
+        return np, *map(np.asarray, arrays)
+    return jnp, *arrays
+
+
+def _longer(xp: Any, array: Any, axis: int = 0) -> Any:
+    """An array with copies of its last entries, up to one of few lengths, so that calls share compiled code.
+
+    Only where its values are seen: not within the code of others.
+    """
+    length = array.shape[axis]
+    if xp is jnp or length == 0:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, max(SHORTEST, 1 << (length - 1).bit_length()) - length)
+    return np.pad(array, widths, mode="edge")
+
+
+def _count(xp: Any, modes: int) -> Any:
+    """How many modes there are, where they are seen."""
+    return np.asarray(modes) if xp is np and modes else None
+
+
+def _filled(xp: Any, strengths: Any) -> tuple[Any, Any]:
     """Modes along one axis, with layers of strength 1 up to the next multiple of the bucket, and how many are true."""
     depth = strengths.shape[-1]
-    flat = strengths.reshape(-1, depth)
-    fill = jnp.ones((flat.shape[0], -depth % BUCKET))
-    return jnp.concatenate([flat, fill], axis=1), jnp.asarray(depth, dtype=float)
+    flat = _longer(xp, strengths.reshape(-1, depth))
+    fill = xp.ones((flat.shape[0], -depth % BUCKET))
+    return xp.concatenate([flat, fill], axis=1), np.asarray(depth, dtype=float)
 
 
 def layer_mode(times: Numbers, strengths: Numbers, target: Numbers) -> Float[Array, "*batch depth"]:
@@ -497,11 +532,14 @@ def layer_mode(times: Numbers, strengths: Numbers, target: Numbers) -> Float[Arr
                [0.895856, 0.895856, 1.246017]], dtype=float64)
     """
     where = "layer_mode"
-    strengths, target, batch = _modes(where, strengths, target)
-    times = checked(where, "times", jnp.asarray(times), at_least=0, finite=False)
-    filled, depth = _filled(strengths)
-    found = _strengths_at(times.reshape(-1), filled, target.reshape(-1), depth)[..., : strengths.shape[-1]]
-    return found.reshape(*batch, *times.shape, strengths.shape[-1])
+    layers, ends, batch = _modes(where, strengths, target)
+    moments = checked(where, "times", times, at_least=0, finite=False)
+    shape = (*batch, *moments.shape, layers.shape[-1])
+    xp, layers, ends, moments = _seen(layers, ends, moments)
+    ends, moments = ends.reshape(-1), moments.reshape(-1)
+    filled, depth = _filled(xp, layers)
+    found = xp.asarray(_strengths_at(_longer(xp, moments), filled, _longer(xp, ends), depth, _count(xp, ends.size)))
+    return jnp.asarray(found[: ends.size, : moments.size, : shape[-1]].reshape(shape), dtype=float)
 
 
 def layer_mode_time(
@@ -528,37 +566,62 @@ def layer_mode_time(
         inf
     """
     where = "layer_mode_time"
-    strengths, target, batch = _modes(where, strengths, target)
-    starts, ends = jnp.prod(strengths, axis=-1).reshape(-1, 1), target.reshape(-1, 1)
+    layers, ends, batch = _modes(where, strengths, target)
     if fraction is not None and product is None:
-        part = checked(where, "fraction", jnp.asarray(fraction), above=0)
+        part = checked(where, "fraction", fraction, above=0)
         if is_concrete(part) and np.any(np.asarray(part) >= 1):
-            raise ValueError(f"{where}: fraction must be less than 1, but is {float(jnp.max(part)):g}.")
-        levels = part.reshape(1, -1)
-        values = jnp.where(levels < 0.5, starts + levels * (ends - starts), ends - (1 - levels) * (ends - starts))
-        relative = -(1 - levels) * _over(ends - starts, ends)
+            raise ValueError(f"{where}: fraction must be less than 1, but is {float(np.max(np.asarray(part))):g}.")
     elif product is not None and fraction is None:
-        part = checked(where, "product", jnp.asarray(product))
-        values = jnp.broadcast_to(part.reshape(1, -1), (ends.shape[0], part.size))
-        inside = jnp.clip(values, jnp.minimum(starts, ends), jnp.maximum(starts, ends))
-        outside = jnp.abs(values - inside) > 1e-12 * jnp.abs(inside)  # the start itself may miss by rounding
-        if is_concrete(outside) and np.any(np.asarray(outside)):
-            mode, level = (int(i) for i in np.argwhere(np.asarray(outside))[0])
-            raise ValueError(
-                f"{where}: product must lie between the start {float(starts[mode, 0]):g} and the target "
-                f"{float(ends[mode, 0]):g} of its mode, but is {float(values[mode, level]):g}."
-            )
-        values = jnp.where(outside, jnp.nan, inside)
-        relative = _over(values - ends, ends)
+        part = checked(where, "product", product)
     else:
         raise ValueError(f"{where}: exactly one of fraction and product must be given.")
-    # Far from the target its quotient with the product has the digits, close to it their difference.
+    modes, count = ends.size, part.size
+    xp, layers, ends, levels = _seen(layers, ends, part)
+    filled, depth = _filled(xp, layers)
+    ends, levels = _longer(xp, ends.reshape(-1)), _longer(xp, levels.reshape(-1))
+    if fraction is not None:
+        values, missing = _by_fraction(filled, ends, levels)
+    else:
+        values, missing, outside = _by_product(filled, ends, levels)
+        if is_concrete(outside) and np.any(bad := np.asarray(outside)[:modes, :count]):
+            mode, level = (int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(
+                f"{where}: product must lie between the start {float(jnp.prod(filled[mode])):g} and the target "
+                f"{float(ends[mode]):g} of its mode, but is {float(levels[level]):g}."
+            )
+    found = xp.asarray(_times_of(filled, ends, values, missing, depth, _count(xp, modes)))
+    return jnp.asarray(found[:modes, :count].reshape((*batch, *part.shape)), dtype=float)
+
+
+@jax.jit
+def _by_fraction(
+    strengths: Float[Array, "modes width"], target: Float[Array, " modes"], part: Float[Array, " levels"]
+) -> tuple[Float[Array, "modes levels"], Float[Array, "modes levels"]]:
+    """Products at given parts of the way, and the logarithm of product over target."""
+    starts, ends = jnp.prod(strengths, axis=-1, keepdims=True), target[:, None]
+    values = jnp.where(part < 0.5, starts + part * (ends - starts), ends - (1 - part) * (ends - starts))
+    return values, _missing(values, ends, -(1 - part) * _over(ends - starts, ends))
+
+
+@jax.jit
+def _by_product(
+    strengths: Float[Array, "modes width"], target: Float[Array, " modes"], product: Float[Array, " levels"]
+) -> tuple[Float[Array, "modes levels"], Float[Array, "modes levels"], Bool[Array, "modes levels"]]:
+    """Given products, the logarithm of product over target, and which do not lie on the way."""
+    starts, ends = jnp.prod(strengths, axis=-1, keepdims=True), target[:, None]
+    values = jnp.broadcast_to(product, (ends.shape[0], product.shape[0]))
+    inside = jnp.clip(values, jnp.minimum(starts, ends), jnp.maximum(starts, ends))
+    outside = jnp.abs(values - inside) > 1e-12 * jnp.abs(inside)  # the start itself may miss by rounding
+    values = jnp.where(outside, jnp.nan, inside)
+    return values, _missing(values, ends, _over(values - ends, ends)), outside
+
+
+def _missing(values: Array, ends: Array, relative: Array) -> Array:
+    """Far from the target its quotient with the product has the digits, close to it their difference."""
     ratio = _over(values, ends)
     far = (ratio > 0) & (ratio < 0.5)
     missing = jnp.where(relative > -1, jnp.log1p(jnp.where((relative > -1) & ~far, relative, 0.0)), 0.0)
-    missing = jnp.where(far, jnp.log(jnp.where(far, ratio, 1.0)), missing)
-    filled, depth = _filled(strengths)
-    return _times_of(filled, target.reshape(-1), values, missing, depth).reshape(*batch, *part.shape)
+    return jnp.where(far, jnp.log(jnp.where(far, ratio, 1.0)), missing)
 
 
 def _over(x: Array, y: Array) -> Array:
@@ -576,18 +639,18 @@ def _modes(
             f"{where}: strengths must have an axis of at least one layer, but has shape {strengths.shape}."
         )
     try:
-        batch = jnp.broadcast_shapes(strengths.shape[:-1], target.shape)
+        batch = np.broadcast_shapes(strengths.shape[:-1], target.shape)
     except ValueError:
         raise ValueError(
             f"{where}: target must have one number for each mode of strengths, but they have shapes {target.shape} "
             f"and {strengths.shape}, of which the last axis is that of the layers."
         ) from None
-    return jnp.broadcast_to(strengths, (*batch, strengths.shape[-1])), jnp.broadcast_to(target, batch), batch
+    return spread(strengths, (*batch, strengths.shape[-1])), spread(target, batch), batch
 
 
 def _sizable(where: str, name: str, value: Numbers) -> Float[Array, "..."]:
     """Finite numbers that are 0 or of a size to compute with."""
-    array = checked(where, name, jnp.asarray(value), at_least=-LARGEST, at_most=LARGEST)
+    array = checked(where, name, value, at_least=-LARGEST, at_most=LARGEST)
     if is_concrete(array):
         sizes = np.abs(np.asarray(array))
         small = (sizes > 0) & (sizes < SMALLEST)
@@ -656,7 +719,12 @@ def _balanced(
     """Layers of one size with a given product."""
     check_count(where, "depth", depth, at_least=1)
     start, target = broadcast(where, start=_sizable(where, "start", start), target=_sizable(where, "target", target))
+    return _equal_layers(start, depth), target
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _equal_layers(start: Float[Array, "*batch"], depth: int) -> Float[Array, "*batch depth"]:
     size = jnp.where(start != 0, jnp.abs(jnp.where(start != 0, start, 1.0)) ** (1 / depth), 0.0)
     signs = jnp.where(start < 0, -1.0, 1.0)
     first = start if depth == 1 else signs * size
-    return jnp.stack([first, *[size] * (depth - 1)], axis=-1), target
+    return jnp.stack([first, *[size] * (depth - 1)], axis=-1)

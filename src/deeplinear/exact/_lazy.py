@@ -143,7 +143,7 @@ def lazy_certificate(
     check_number(where, "balance_tolerance", balance_tolerance, above=0)
     parts = two_layer_completion(where, problem, params)
     params = (parts.b, parts.a)
-    largest = max(float(jnp.max(jnp.abs(layer))) for layer in params)
+    largest = max(float(np.max(np.abs(np.asarray(layer)))) for layer in params)
     if largest > 0 and not SMALLEST_LAYERS <= largest <= LARGEST_LAYERS:
         raise ValueError(
             f"{where}: params must have a largest entry between {SMALLEST_LAYERS:g} and {LARGEST_LAYERS:g}, but it is "
@@ -206,7 +206,7 @@ def toeplitz_example(size: int, ratio: float, value: float = 1.0) -> tuple[Probl
     rows, columns = np.triu_indices(size)
     with np.errstate(under="ignore"):
         values = value * float(ratio) ** (columns - rows)
-    layer = math.sqrt(value) * jnp.eye(size)
+    layer = jnp.asarray(math.sqrt(value) * np.eye(size), dtype=float)
     return Problem(DeepLinear((size,) * 3), EntryCompletion(rows, columns, values, (size, size))), (layer, layer)
 
 

@@ -11,6 +11,8 @@ in which nothing grows and, with $\kappa$ written for either sign of $s_0$, noth
 $\lambda = 0$ and $s_0 \le 0$, the mode is stuck at 0.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -40,7 +42,12 @@ class _Mode(eqx.Module):
 
     start: Float[Array, "*batch"]
     target: Float[Array, "*batch"]
-    half: Float[Array, "*batch"]
+    lam: Float[Array, "*batch"]
+
+    @property
+    def half(self) -> Array:
+        r"""$l = \lambda/2$."""
+        return self.lam / 2
 
     @property
     def end_speed(self) -> Array:
@@ -72,6 +79,7 @@ class _Mode(eqx.Module):
 
     def clock(self, t: Array) -> tuple[Array, Array]:
         r"""$z$ and $\varphi$."""
+        t = jnp.minimum(t, LATEST)
         speed = self.end_speed
         x = 2 * speed * t
         near = x < SERIES
@@ -148,7 +156,7 @@ def _checked(
     target = checked(where, "target", target, at_least=0, at_most=LARGEST)
     lam = _bounded(where, "lam", lam)
     value, start, target, lam = broadcast(where, **{first: value}, start=start, target=target, lam=lam)
-    return _Mode(start, target, lam / 2), value
+    return _Mode(start, target, lam), value
 
 
 def _bounded(where: str, name: str, value: ArrayLike) -> Float[Array, "..."]:
@@ -156,7 +164,7 @@ def _bounded(where: str, name: str, value: ArrayLike) -> Float[Array, "..."]:
 
 
 def _times(where: str, t: ArrayLike) -> Float[Array, "..."]:
-    return jnp.minimum(checked(where, "t", t, at_least=0, finite=False), LATEST)
+    return checked(where, "t", t, at_least=0, finite=False)
 
 
 def mode_progress(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
@@ -228,7 +236,7 @@ def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam:
     where = "learning_time"
     fraction = checked(where, "fraction", fraction, above=0)
     if is_concrete(fraction) and np.any(np.asarray(fraction) >= 1):
-        raise ValueError(f"{where}: fraction must be less than 1, but is {float(jnp.max(fraction)):g}.")
+        raise ValueError(f"{where}: fraction must be less than 1, but is {float(np.max(np.asarray(fraction))):g}.")
     mode, fraction = _checked(where, "fraction", fraction, start, target, lam)
     return _time(mode, fraction)
 
@@ -260,13 +268,24 @@ def mode_progress_printed(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam
     """
     where = "mode_progress_printed"
     mode, t = _checked(where, "t", checked(where, "t", t, at_least=0), start, target, lam)
-    speed, p, k = mode.end_speed, mode.product, mode.overlap
-    x = 2 * speed * t
+    x, speed = _argument(mode, t)
     too_late = (
         f"{where}: 2 t sqrt(target^2 + lam^2/4) must be at most {OVERFLOW:g}; take mode_progress, without overflow."
     )
     undefined = f"{where}: target and lam must not both be 0, where the printed form is 0/0; take mode_progress."
-    x = _refused(_refused(x, x > OVERFLOW, too_late), speed == 0, undefined)
+    return _hyperbolic(mode, _refused(_refused(x, x > OVERFLOW, too_late), speed == 0, undefined))
+
+
+@jax.jit
+def _argument(mode: _Mode, t: Array) -> tuple[Array, Array]:
+    """That of the hyperbolic functions, and the speed."""
+    speed = mode.end_speed
+    return 2 * speed * t, speed
+
+
+@jax.jit
+def _hyperbolic(mode: _Mode, x: Array) -> Array:
+    p, k = mode.product, mode.overlap
     common = p * jnp.sinh(x) + k * jnp.cosh(x)
     return (common - k) / (common + mode.target * (mode.target - mode.start))
 
@@ -301,6 +320,11 @@ def mode_progress_rich(t: ArrayLike, start: ArrayLike, target: ArrayLike) -> Flo
     where = "mode_progress_rich"
     checked(where, "start", start, above=0)
     mode, t = _checked(where, "t", _times(where, t), start, target, 0.0)
+    return _rich(mode, t)
+
+
+@jax.jit
+def _rich(mode: _Mode, t: Array) -> Array:
     z, phi = mode.clock(t)
     grown = phi * mode.start
     return grown / (grown + z)
@@ -327,7 +351,12 @@ def mode_progress_lazy(t: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
     lam = _bounded(where, "lam", lam)
     if is_concrete(lam) and np.any(np.asarray(lam) == 0):
         raise ValueError(f"{where}: lam must not be 0, but is.")
-    t, lam = broadcast(where, t=_times(where, t), lam=lam)
+    return _lazy(*broadcast(where, t=_times(where, t), lam=lam))
+
+
+@jax.jit
+def _lazy(t: Array, lam: Array) -> Array:
+    t = jnp.minimum(t, LATEST)
     return -jnp.expm1(-jnp.abs(lam) * t)
 
 
@@ -373,13 +402,22 @@ def reversal_mode(
     where = "reversal_mode"
     strength = checked(where, "strength", strength, at_least=0, at_most=LARGEST)
     checked(where, "target", target, above=0)
-    sign = jnp.where(jnp.asarray(reversed, dtype=bool), -1.0, 1.0)
+    if is_concrete(reversed):
+        sign = jnp.asarray(np.where(np.asarray(reversed, dtype=bool), -1.0, 1.0), dtype=float)
+    else:
+        sign = jnp.where(jnp.asarray(reversed, dtype=bool), -1.0, 1.0)
     (strength, sign) = broadcast(where, strength=strength, reversed=sign)
-    mode, t = _checked(where, "t", _times(where, t), sign * strength, target, lam)
-    speed, lam = mode.end_speed, 2 * mode.half
-    z = jnp.exp(-2 * speed * t)
+    mode, t = _checked(where, "t", _times(where, t), strength, target, lam)
+    return _reversal(mode, t, sign, as_printed)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _reversal(mode: _Mode, t: Array, sign: Array, as_printed: bool) -> Array:
+    sign = jnp.broadcast_to(sign, mode.start.shape)
+    mode = _Mode(sign * mode.start, mode.target, mode.lam)
+    speed, lam = mode.end_speed, mode.lam
+    z = jnp.exp(-2 * speed * jnp.minimum(t, LATEST))
     if as_printed:
-        sign = jnp.broadcast_to(sign, mode.start.shape)
         first, second = layer_strengths(jnp.abs(mode.start), lam)
         h = mode.half / (speed + mode.target)
         g = 1 / jnp.sqrt(1 + h**2)

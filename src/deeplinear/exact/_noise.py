@@ -6,6 +6,7 @@ variance only, whatever its distribution.
 
 from collections.abc import Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import Params, check_count, check_finite, check_number, check_shape, check_x64, is_concrete
+from deeplinear.exact._block_algebra import as_array
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance, layer_strengths
 
 HALVINGS = 100
@@ -44,7 +46,14 @@ def input_noise_loss(
     modes = _strengths(where, strengths)
     noise = _nonnegative(where, "std", std)
     check_number(where, "floor", floor)
-    return (1.0 if as_printed else 0.5) * noise**2 * jnp.sum(modes**2) + jnp.asarray(floor, dtype=float)
+    return _input_noise(modes, noise, 1.0 if as_printed else 0.5, as_array(floor))
+
+
+@jax.jit
+def _input_noise(
+    modes: Float[Array, " modes"], noise: Float[Array, "..."], share: Array | float, floor: Float[Array, ""]
+) -> Float[Array, "..."]:
+    return share * noise**2 * jnp.sum(modes**2) + floor
 
 
 def weight_noise_loss(
@@ -86,11 +95,11 @@ def weight_noise_loss(
     modes = _padded(where, strengths, (inp, hidden, out))
     noise = _nonnegative(where, "std", std)
     check_number(where, "floor", floor)
-    scale = jnp.asarray(lam, dtype=float)
+    scale = as_array(lam)
     check_finite(where, "lam", scale)
     _check_feasible(where, scale, (inp, hidden, out))
-    cost = _weight_noise(modes, -scale if as_printed else scale, noise, jnp.array([inp, hidden, out], dtype=float))
-    return cost + jnp.asarray(floor, dtype=float)
+    sign = -1.0 if as_printed else 1.0
+    return _weight_noise(modes, scale, noise, np.array([inp, hidden, out], dtype=float), sign, as_array(floor))
 
 
 def noisy_loss(
@@ -129,12 +138,19 @@ def noisy_loss(
     if is_concrete(problem.l2) and float(problem.l2) != 0:
         raise ValueError(f"{where}: problem must have no penalty, but its l2 is {float(problem.l2):g}.")
     problem.check(params, where)
-    inp, hidden, out = model.widths
     at_input, at_weight = _nonnegative(where, "input_std", input_std), _nonnegative(where, "weight_std", weight_std)
     check_shape(where, "input_std", at_input, ())
     check_shape(where, "weight_std", at_weight, ())
+    return _noisy_loss(problem, params, at_input, at_weight)
+
+
+@eqx.filter_jit
+def _noisy_loss(
+    problem: Problem, params: Params, at_input: Float[Array, ""], at_weight: Float[Array, ""]
+) -> Float[Array, ""]:
+    (hidden, inp), out = params[0].shape, params[1].shape[0]
     first, second = params
-    covariance = jnp.eye(inp) if isinstance(loss, SquaredDistance) else loss.sxx
+    covariance = problem.loss.sxx if isinstance(problem.loss, Regression) else jnp.eye(inp)
     noisy = covariance + at_input**2 * jnp.eye(inp)
     total = jnp.trace(noisy)
     spread = total * jnp.sum(second**2) + out * jnp.sum((first @ noisy) * first)
@@ -175,18 +191,29 @@ def noise_optimal_lambda(strengths: object, widths: Sequence[int], *, as_printed
     sizes = _widths(where, widths)
     modes = _padded(where, strengths, sizes)
     sign = float(np.sign(sizes[2] - sizes[0])) * (-1.0 if as_printed else 1.0)
-    return sign * _best_scale(jnp.asarray(float(sizes[0])), jnp.asarray(float(sizes[2])), modes) + 0.0
+    return _best(float(sizes[0]), float(sizes[2]), modes, sign)
+
+
+@jax.jit
+def _best(inp: ArrayLike, out: ArrayLike, modes: Float[Array, " hidden"], sign: ArrayLike) -> Float[Array, ""]:
+    size = _best_scale(jnp.asarray(inp, dtype=float), jnp.asarray(out, dtype=float), modes)
+    return jnp.where(size > 0, sign * size, 0.0)  # no negative zero
 
 
 @jax.jit
 def _weight_noise(
-    modes: Float[Array, " hidden"], lam: Float[Array, "..."], noise: Float[Array, "..."], widths: Float[Array, "3"]
+    modes: Float[Array, " hidden"],
+    lam: Float[Array, "..."],
+    noise: Float[Array, "..."],
+    widths: Float[Array, "3"],
+    sign: ArrayLike,
+    floor: ArrayLike,
 ) -> Float[Array, "..."]:
-    """What noise in the weights adds to the loss."""
+    """The loss without noise, and what noise in the weights adds to it."""
     inp, hidden, out = widths
-    first, second = layer_strengths(modes, lam[..., None])
+    first, second = layer_strengths(modes, sign * lam[..., None])
     norms = inp * jnp.sum(second**2, axis=-1) + out * jnp.sum(first**2, axis=-1)
-    return 0.5 * noise**2 * norms + 0.5 * inp * hidden * out * noise**4
+    return 0.5 * noise**2 * norms + 0.5 * inp * hidden * out * noise**4 + floor
 
 
 @jax.custom_jvp
@@ -252,10 +279,10 @@ def _widths(where: str, widths: Sequence[int]) -> tuple[int, int, int]:
 
 def _nonnegative(where: str, name: str, value: object) -> Float[Array, "..."]:
     """Finite numbers that are not negative, or a refusal."""
-    array = jnp.asarray(value, dtype=float)
+    array = as_array(value)
     check_finite(where, name, array)
-    if is_concrete(array) and array.size and float(np.min(array)) < 0:
-        raise ValueError(f"{where}: {name} must not be negative, but holds {float(np.min(array)):g}.")
+    if is_concrete(array) and array.size and float(np.min(np.asarray(array))) < 0:
+        raise ValueError(f"{where}: {name} must not be negative, but holds {np.min(np.asarray(array)):g}.")
     return array
 
 
@@ -274,7 +301,9 @@ def _padded(where: str, strengths: object, widths: tuple[int, int, int]) -> Floa
             f"{where}: strengths must be at most {min(widths)} numbers for widths {widths}, but are {modes.shape[0]}; "
             "a bottleneck learns only the largest of the target's singular values."
         )
-    return jnp.concatenate([modes, jnp.zeros(widths[1] - modes.shape[0])])
+    if is_concrete(modes):
+        return jnp.asarray(np.pad(np.asarray(modes), (0, widths[1] - modes.shape[0])), dtype=float)
+    return jnp.pad(modes, (0, widths[1] - modes.shape[0]))
 
 
 def _check_feasible(where: str, lam: Float[Array, "..."], widths: tuple[int, int, int]) -> None:
@@ -282,7 +311,7 @@ def _check_feasible(where: str, lam: Float[Array, "..."], widths: tuple[int, int
     if not is_concrete(lam) or not lam.size:
         return
     inp, hidden, out = widths
-    low, high = float(np.min(lam)), float(np.max(lam))
+    low, high = float(np.min(np.asarray(lam))), float(np.max(np.asarray(lam)))
     if high > 0 and out < hidden:
         raise ValueError(
             f"{where}: lam > 0 needs at least as many outputs as hidden units, but the widths are {widths} and lam is "

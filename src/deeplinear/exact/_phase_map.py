@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
+from deeplinear.exact._block_algebra import as_array
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.models import layer_strengths
@@ -68,10 +69,12 @@ def phase_map(
     check_finite(where, "directions", matrices)
     axes = [_axis(where, name, given) for name, given in (("lams", lams), ("scales", scales), ("times", times))]
     relative, absolute, when = axes
-    if is_concrete(absolute) and not bool(jnp.all(absolute > 0)):
-        raise ValueError(f"{where}: scales must be greater than 0, but the smallest is {float(absolute.min()):g}.")
-    if is_concrete(when) and not bool(jnp.all(when >= 0)):
-        raise ValueError(f"{where}: times must be at least 0, but the smallest is {float(when.min()):g}.")
+    if is_concrete(absolute) and not np.all(np.asarray(absolute) > 0):
+        raise ValueError(
+            f"{where}: scales must be greater than 0, but the smallest is {np.min(np.asarray(absolute)):g}."
+        )
+    if is_concrete(when) and not np.all(np.asarray(when) >= 0):
+        raise ValueError(f"{where}: times must be at least 0, but the smallest is {np.min(np.asarray(when)):g}.")
     if matrices.ndim == 2:
         check_shape(where, "directions", matrices, sigma.shape)
     else:
@@ -83,7 +86,7 @@ def phase_map(
 
 
 def _axis(where: str, name: str, given: Any) -> Float[Array, " values"]:
-    values = jnp.atleast_1d(jnp.asarray(given, dtype=float))
+    values = jnp.atleast_1d(as_array(given))
     check_shape(where, name, values, (None,))
     check_finite(where, name, values)
     return values

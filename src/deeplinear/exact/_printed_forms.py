@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import HypothesisError, Matrix, is_concrete
-from deeplinear.exact._riccati import Correlations, eigensystem
+from deeplinear.exact._riccati import Correlations, Eigensystem, eigensystem
 from deeplinear.exact._two_layers import check_time, checked_two_layers
 
 GROWING_LIMIT = 3.0
@@ -52,11 +53,13 @@ class Overlaps(eqx.Module):
     complement: Matrix
 
     @property
+    @eqx.filter_jit
     def smallest(self) -> Float[Array, ""]:
         r"""Smallest singular value of $B$."""
         return jnp.linalg.svd(self.growing, compute_uv=False)[-1]
 
     @property
+    @eqx.filter_jit
     def condition(self) -> Float[Array, ""]:
         r"""Condition number of $B$; infinite where it is singular."""
         values = jnp.linalg.svd(self.growing, compute_uv=False)
@@ -80,7 +83,11 @@ def overlaps(params: Sequence[Any], target: object, lam: ArrayLike | None = None
         (2.0, 1.0)
     """
     first, second, scale = checked_two_layers("overlaps", params, target, lam)[:3]
-    system = eigensystem(target, scale)
+    return _overlaps(first, second, eigensystem(target, scale))
+
+
+@jax.jit
+def _overlaps(first: Matrix, second: Matrix, system: Eigensystem) -> Overlaps:
     m = system.modes
     less, more = system.tilts
     above, below = second.T @ system.left, first @ system.right
@@ -376,6 +383,5 @@ def _assembled(where: str, start: _Start, outer: np.ndarray, middle: np.ndarray)
 
 
 def _blocks(matrix: np.ndarray, inp: int) -> Correlations:
-    return Correlations(
-        jnp.asarray(matrix[:inp, :inp]), jnp.asarray(matrix[inp:, :inp]), jnp.asarray(matrix[inp:, inp:])
-    )
+    parts = (matrix[:inp, :inp], matrix[inp:, :inp], matrix[inp:, inp:])
+    return Correlations(*(jnp.asarray(part, dtype=float) for part in parts))

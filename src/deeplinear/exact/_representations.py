@@ -6,6 +6,7 @@ basis $R$ is free: it is what the correlations $W_1^\top W_1$ and $W_2 W_2^\top$
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -230,7 +231,12 @@ def similarity_in(
     x = jnp.asarray(inputs, dtype=float)
     check_shape("similarity_in", "inputs", x, (correlations.input.shape[-1], None))
     check_finite("similarity_in", "inputs", x)
-    return x.T @ correlations.input @ x
+    return _inner(correlations.input, x)
+
+
+@jax.jit
+def _inner(matrix: Float[Array, "*batch size size"], columns: Float[Array, "size samples"]) -> Array:
+    return columns.T @ matrix @ columns
 
 
 def similarity_out(
@@ -259,7 +265,14 @@ def similarity_out(
     check_shape("similarity_out", "outputs", y, (correlations.output.shape[-1], None))
     check_finite("similarity_out", "outputs", y)
     check_number("similarity_out", "rcond", rcond, above=0, at_most=1)
-    return y.T @ jnp.linalg.pinv(correlations.output, rtol=rcond, hermitian=True) @ y
+    return _inner_inverse(correlations.output, y, rcond)
+
+
+@jax.jit
+def _inner_inverse(
+    matrix: Float[Array, "*batch size size"], columns: Float[Array, "size samples"], rcond: ArrayLike
+) -> Array:
+    return columns.T @ jnp.linalg.pinv(matrix, rtol=rcond, hermitian=True) @ columns
 
 
 def _checked(
@@ -313,21 +326,24 @@ def _determined(
 ) -> Float[Array, " modes"]:
     """The singular values, unless they leave the layers of a network open or do not fit into it."""
     modes = values.shape[0]
+    if is_concrete(values) and is_concrete(lam):
+        seen, number = np.asarray(values), float(lam)
+        least = RANK_TOLERANCE * seen[0]
+        if hidden < modes and seen[hidden] > least:
+            raise HypothesisError(
+                f"rank of {whose} at most the hidden width {hidden}",
+                float(seen[hidden] / seen[0]),
+                RANK_TOLERANCE,
+                f"This is singular value {hidden + 1} over the first.",
+            )
+        filled = number == 0 or (number > 0 and out == hidden) or (number < 0 and inp == hidden)
+        if not filled and not (hidden <= modes and seen[hidden - 1] > least):
+            _refuse_rank(whose, seen, hidden)
+        return values
     threshold = RANK_TOLERANCE * values[0]
     large = values[hidden] > threshold if hidden < modes else jnp.zeros((), bool)
     full = values[hidden - 1] > threshold if hidden <= modes else jnp.zeros((), bool)
     filled = (lam == 0) | ((lam > 0) & (out == hidden)) | ((lam < 0) & (inp == hidden))
-    if is_concrete(large) and is_concrete(lam):
-        if bool(large):
-            raise HypothesisError(
-                f"rank of {whose} at most the hidden width {hidden}",
-                float(values[hidden] / values[0]),
-                RANK_TOLERANCE,
-                f"This is singular value {hidden + 1} over the first.",
-            )
-        if not bool(full | filled):
-            _refuse_rank(whose, np.asarray(values), hidden)
-        return values
     values = eqx.error_if(values, large, f"The rank of {whose} must be at most the hidden width {hidden}.")
     return eqx.error_if(
         values, ~(full | filled), f"The rank of {whose} must be the hidden width {hidden}, else it leaves layers open."

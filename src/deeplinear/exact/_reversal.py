@@ -6,6 +6,7 @@ there; any other $\lambda$ carries it past in a time that grows like $\ln(1/|\la
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -42,9 +43,16 @@ def reversal_task(target: object, modes: int | Sequence[int]) -> Matrix:
         check_count(where, "modes", mode, at_least=0, at_most=count - 1)
     if len(set(chosen)) != len(chosen):
         raise ValueError(f"{where}: modes must differ from each other, but are {chosen}.")
+    picked = np.zeros(count)
+    picked[chosen] = 1.0
+    return _turned(sigma, picked)
+
+
+@jax.jit
+def _turned(sigma: Matrix, picked: Float[Array, " modes"]) -> Matrix:
+    """The matrix with those of its modes reversed for which there is a 1."""
     left, strengths, right_t = jnp.linalg.svd(sigma, full_matrices=False)
-    picked = jnp.asarray(chosen, dtype=int)
-    return sigma - 2 * (left[:, picked] * strengths[picked]) @ right_t[picked]
+    return sigma - 2 * (left * (picked * strengths)) @ right_t
 
 
 def reversal_time(strength: ArrayLike, lam: ArrayLike, fraction: ArrayLike) -> Float[Array, "..."]:
@@ -68,6 +76,6 @@ def reversal_time(strength: ArrayLike, lam: ArrayLike, fraction: ArrayLike) -> F
     """
     start = jnp.asarray(strength, dtype=float)
     check_finite("reversal_time", "strength", start)
-    if is_concrete(start) and not bool(jnp.all(start > 0)):
-        raise ValueError(f"reversal_time: strength must be greater than 0, but reaches {float(start.min()):g}.")
+    if is_concrete(start) and not np.all(np.asarray(start) > 0):
+        raise ValueError(f"reversal_time: strength must be greater than 0, but reaches {np.min(np.asarray(start)):g}.")
     return learning_time(fraction, -start, start, lam)

@@ -24,6 +24,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params, check_count, check_finite, check_number, check_shape, check_x64, is_concrete
+from deeplinear.exact._block_algebra import as_array
 
 REACH = 300.0
 r"""Largest $\max|L|\,\Delta t$ of one step of derivatives: $e^{300}$ and its square root of a sum of squares are
@@ -56,6 +57,7 @@ class Correlations(eqx.Module):
     output: Float[Array, "*batch out out"]
 
     @property
+    @eqx.filter_jit
     def matrix(self) -> Float[Array, "*batch size size"]:
         r"""The whole $QQ^\top$."""
         upper = jnp.concatenate([self.input, jnp.swapaxes(self.product, -1, -2)], axis=-1)
@@ -100,6 +102,7 @@ class Eigensystem(eqx.Module):
         return self.strengths.shape[0]
 
     @property
+    @eqx.filter_jit
     def speeds(self) -> Float[Array, " modes"]:
         r"""$s_\lambda = \sqrt{s^2 + \lambda^2/4}$."""
         return jnp.hypot(self.strengths, self.lam / 2)
@@ -110,6 +113,7 @@ class Eigensystem(eqx.Module):
         return float(np.sign(self.out - self.inp)) * self.lam / 2
 
     @property
+    @eqx.filter_jit
     def gains(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
         r"""$g$ and $hg$."""
         total = self.speeds + self.strengths
@@ -118,12 +122,14 @@ class Eigensystem(eqx.Module):
         return g, h * g
 
     @property
+    @eqx.filter_jit
     def tilts(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
         r"""$g - hg$ and $g + hg$."""
         g, hg = self.gains
         return g - hg, g + hg
 
     @property
+    @eqx.filter_jit
     def values(self) -> Float[Array, " size"]:
         """All eigenvalues, in the order of `vectors`."""
         below = jnp.full(self.inp - self.modes, -self.lam / 2)
@@ -131,6 +137,7 @@ class Eigensystem(eqx.Module):
         return jnp.concatenate([self.speeds, -self.speeds, below, above])
 
     @property
+    @eqx.filter_jit
     def vectors(self) -> Float[Array, "size size"]:
         """Orthonormal eigenvectors as columns."""
         m = self.modes
@@ -144,6 +151,7 @@ class Eigensystem(eqx.Module):
         return jnp.concatenate([jnp.concatenate([upper, lower], axis=0), rest], axis=1)
 
     @property
+    @eqx.filter_jit
     def growth(self) -> Float[Array, " size"]:
         r"""By how much the growth of each direction, $\max(L, 0)$, exceeds $|\lambda|/2$.
 
@@ -156,6 +164,7 @@ class Eigensystem(eqx.Module):
         rest = jnp.full(self.inp + self.out - 2 * self.modes, grows)
         return jnp.concatenate([above, jnp.full(self.modes, -half), rest])
 
+    @eqx.filter_jit
     def coordinates(self, factor: Float[Array, "size hidden"]) -> Float[Array, "size hidden"]:
         r"""$P^\top Q$, in sums and differences of $V^\top W_1^\top$ and $U^\top W_2$.
 
@@ -184,7 +193,11 @@ def flow_matrix(target: object, lam: ArrayLike) -> Float[Array, "size size"]:
         Array([[-1.,  3.],
                [ 3.,  1.]], dtype=float64)
     """
-    sigma, lam = _task("flow_matrix", target, lam)
+    return _flow_matrix(*_task("flow_matrix", target, lam))
+
+
+@jax.jit
+def _flow_matrix(sigma: Matrix, lam: Float[Array, ""]) -> Float[Array, "size size"]:
     out, inp = sigma.shape
     half = lam / 2
     upper = jnp.concatenate([-half * jnp.eye(inp), sigma.T], axis=1)
@@ -207,7 +220,12 @@ def riccati_field(correlations: Correlations, target: object, lam: ArrayLike) ->
         >>> riccati_field(Correlations(one, one, one), 3 * one, 0.0).product
         Array([[4.]], dtype=float64)
     """
-    matrix, x = flow_matrix(target, lam), correlations.matrix
+    return _field(correlations, *_task("flow_matrix", target, lam))
+
+
+@jax.jit
+def _field(correlations: Correlations, sigma: Matrix, lam: Float[Array, ""]) -> Correlations:
+    matrix, x = _flow_matrix(sigma, lam), correlations.matrix
     return _blocks(matrix @ x + x @ matrix - x @ x, correlations.input.shape[-1])
 
 
@@ -225,7 +243,11 @@ def eigensystem(target: object, lam: ArrayLike) -> Eigensystem:
         >>> eigensystem(jnp.array([[3.0]]), 8.0).values
         Array([ 5., -5.], dtype=float64)
     """
-    sigma, lam = _task("eigensystem", target, lam)
+    return _eigensystem(*_task("eigensystem", target, lam))
+
+
+@jax.jit
+def _eigensystem(sigma: Matrix, lam: Float[Array, ""]) -> Eigensystem:
     # The decomposition is one way to write F; derivatives with respect to the target take F itself (see `propagate`).
     left, strengths, right_t = jnp.linalg.svd(jax.lax.stop_gradient(sigma), full_matrices=True)
     return Eigensystem(sigma, lam, left, strengths, right_t.T)
@@ -242,16 +264,31 @@ def stacked(params: Params) -> Float[Array, "size hidden"]:
         raise ValueError(f"stacked: params must be two layers, but has {len(params)}.")
     first, second = (jnp.asarray(layer, dtype=float) for layer in params)
     check_shape("stacked", "params[1]", second, (None, first.shape[0]))
+    return _stacked(first, second)
+
+
+@jax.jit
+def _stacked(first: Matrix, second: Matrix) -> Float[Array, "size hidden"]:
     return jnp.concatenate([first.T, second], axis=0)
 
 
 def unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Array, Array]:
     r"""The two layers of a factor $Q = [W_1^\top; W_2]$ with `inp` inputs; inverse of `stacked`."""
+    return _unstacked(factor, inp)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Array, Array]:
     return jnp.swapaxes(factor[..., :inp, :], -1, -2), factor[..., inp:, :]
 
 
 def correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Correlations:
     r"""Blocks of $QQ^\top$ of a factor with `inp` inputs."""
+    return _correlations_of(factor, inp)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Correlations:
     upper, lower = factor[..., :inp, :], factor[..., inp:, :]
     across = jnp.swapaxes(upper, -1, -2)
     return Correlations(upper @ across, lower @ across, lower @ jnp.swapaxes(lower, -1, -2))
@@ -289,7 +326,7 @@ def propagate(
     where = "propagate"
     check_number(where, "t", t, at_least=0)
     check_shape(where, "factor", factor, (system.inp + system.out, None))
-    time = jnp.asarray(t, dtype=float)
+    time = as_array(t)
     if not is_concrete(time):
         time = eqx.error_if(time, ~(time >= 0), "propagate: t must be at least 0, but is not.")
     return propagated(factor, system, time, steps)
@@ -300,12 +337,7 @@ def propagated(
 ) -> Float[Array, "size hidden"]:
     """`propagate` for a time that was looked at."""
     where = "propagate"
-    fixed = jax.lax.stop_gradient(system)
-    values, vectors = fixed.values, fixed.vectors
-    matrix = flow_matrix(system.target, system.lam)
-    # Zero, with the derivative of F in the eigenbasis as its derivative.
-    change = vectors.T @ (matrix - jax.lax.stop_gradient(matrix)) @ vectors
-    length = jax.lax.stop_gradient(jnp.max(jnp.abs(values)) * time)
+    vectors, matrix, length, *moving = _prepared(factor, system, time)
     if steps is not None:
         check_count(where, "steps", steps, at_least=1)
         time = eqx.error_if(
@@ -315,7 +347,25 @@ def propagated(
         )
     elif is_concrete(length):
         steps = _steps_needed(float(length))
-    moved = _travel(steps, fixed.coordinates(factor), values, fixed.growth, fixed.lam, change, time)
+    return _arrived(_travel(steps, *moving, time), vectors, matrix, factor, time)
+
+
+@jax.jit
+def _prepared(
+    factor: Float[Array, "size hidden"], system: Eigensystem, time: Float[Array, ""]
+) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array]:
+    r"""Eigenvectors, $F$, $\max|L|\,t$; and coordinates, eigenvalues, their growth, $\lambda$ and the change of $F$."""
+    fixed = jax.lax.stop_gradient(system)
+    values, vectors = fixed.values, fixed.vectors
+    matrix = _flow_matrix(system.target, system.lam)
+    # Zero, with the derivative of F in the eigenbasis as its derivative.
+    change = vectors.T @ (matrix - jax.lax.stop_gradient(matrix)) @ vectors
+    length = jax.lax.stop_gradient(jnp.max(jnp.abs(values)) * time)
+    return vectors, matrix, length, fixed.coordinates(factor), values, fixed.growth, fixed.lam, change
+
+
+@jax.jit
+def _arrived(moved: Array, vectors: Array, matrix: Array, factor: Array, time: Float[Array, ""]) -> Array:
     # At the start itself the flow is known without a formula, and so is its derivative.
     speed = matrix @ factor - 0.5 * factor @ (factor.T @ factor)
     return jnp.where(time > 0, vectors @ moved, factor + (time - jax.lax.stop_gradient(time)) * speed)
@@ -503,13 +553,13 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 def _task(where: str, target: object, lam: ArrayLike) -> tuple[Matrix, Float[Array, ""]]:
     """Target and relative scale as arrays, or a refusal."""
     check_x64(where)
-    sigma = jnp.asarray(target, dtype=float)
+    sigma = as_array(target)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     if 0 in sigma.shape:
         raise ValueError(f"{where}: target must have at least one row and one column, but has shape {sigma.shape}.")
     check_number(where, "lam", lam)
-    return sigma, jnp.asarray(lam, dtype=float)
+    return sigma, as_array(lam)
 
 
 def _blocks(matrix: Float[Array, "*batch size size"], inp: int) -> Correlations:

@@ -6,13 +6,18 @@ Equilibria are $0$ and $\sigma^{1/L}$, and $-\sigma^{1/L}$ if $L$ is even. From 
 $\dot z$ is positive on both sides.
 """
 
+import functools
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
 
 from deeplinear.core import check_count, check_x64, is_concrete
-from deeplinear.exact._block_algebra import broadcast, checked, positive
-from deeplinear.exact._layer_modes import LARGEST, SMALLEST, Numbers, _filled, _times_of, layer_mode
+from deeplinear.exact._block_algebra import Numbers, as_array, broadcast, checked, positive
+from deeplinear.exact._layer_modes import LARGEST, SMALLEST, _count, _filled, _longer, _seen, _times_of, layer_mode
 
 LONGEST = 600.0
 """Logarithm of the longest plateau that is computed with."""
@@ -20,7 +25,7 @@ LONGEST = 600.0
 
 def _sized(where: str, name: str, value: Numbers) -> Float[Array, "..."]:
     """Positive numbers of a size to compute with."""
-    array = positive(where, name, jnp.asarray(value))
+    array = positive(where, name, value)
     return checked(where, name, array, at_least=SMALLEST, at_most=LARGEST)
 
 
@@ -48,8 +53,17 @@ def scalar_speed(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
     """
     where = "scalar_speed"
     check_count(where, "depth", depth, at_least=1)
-    place, value = broadcast(where, z=jnp.asarray(z, dtype=float), sigma=jnp.asarray(sigma, dtype=float))
+    return _speed(*_places(where, z, sigma), depth)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _speed(place: Float[Array, "..."], value: Float[Array, "..."], depth: int) -> Float[Array, "..."]:
     return place ** (depth - 1) * (value - place**depth)
+
+
+def _places(where: str, z: Numbers, sigma: Numbers) -> list[Float[Array, "..."]]:
+    """Any numbers, of one shape."""
+    return broadcast(where, z=as_array(z), sigma=as_array(sigma))
 
 
 def scalar_curvature(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
@@ -63,7 +77,11 @@ def scalar_curvature(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..
     """
     where = "scalar_curvature"
     check_count(where, "depth", depth, at_least=1)
-    place, value = broadcast(where, z=jnp.asarray(z, dtype=float), sigma=jnp.asarray(sigma, dtype=float))
+    return _curvature(*_places(where, z, sigma), depth)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _curvature(place: Float[Array, "..."], value: Float[Array, "..."], depth: int) -> Float[Array, "..."]:
     if depth == 1:
         return jnp.ones_like(place)
     return (depth * place**depth - (depth - 1) * (value - place**depth)) * place ** (depth - 2)
@@ -79,6 +97,11 @@ def scalar_equilibria(sigma: Numbers, depth: int) -> Float[Array, "*batch equili
         (Array([-2.,  0.,  2.], dtype=float64), Array([0., 2.], dtype=float64))
     """
     (value,) = _prepared("scalar_equilibria", depth, sigma=sigma)
+    return _equilibria(value, depth)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _equilibria(value: Float[Array, "*batch"], depth: int) -> Float[Array, "*batch equilibria"]:
     top = value ** (1 / depth)
     points = [top] if depth == 1 else [jnp.zeros_like(top), top]
     return jnp.stack(points if depth % 2 else [-top, *points], axis=-1)
@@ -108,24 +131,52 @@ def scalar_time(start: Numbers, end: Numbers, sigma: Numbers, depth: int) -> Flo
         24.9045562892
     """
     where = "scalar_time"
-    first, last, value = _prepared(where, depth, start=start, end=end, sigma=sigma)
+    xp, first, last, value = _seen(*_prepared(where, depth, start=start, end=end, sigma=sigma))
+    flat = [_longer(xp, array.reshape(-1)) for array in (first, last, value)]
+    away, near, across = _way(*flat, np.asarray(depth, dtype=float))
+    if is_concrete(across) and np.any(bad := np.asarray(across)[: value.size].reshape(value.shape)):
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{where}: start and end must lie on one side of sigma^(1/depth) = "
+            f"{float(value[place]) ** (1 / depth):g}, but are {float(first[place]):g} and {float(last[place]):g}."
+        )
+    filled, layers = _filled(xp, _repeated(away, depth))
+    missing = _longer(xp, xp.asarray(near)[:, None], 1)
+    unused = xp.full_like(missing, -1.0)  # the product itself, which may be too small for a number: only its logarithm
+    times = _times_of(filled, flat[2], unused, missing, layers, _count(xp, value.size))
+    found = _signed(*flat, near, times, layers)
+    return jnp.asarray(xp.asarray(found)[: value.size].reshape(value.shape), dtype=float)
+
+
+def _gaps(first: Array, last: Array, value: Array, depth: Array) -> tuple[Array, Array, Array]:
+    """Logarithms of start and end, less that of the equilibrium; and whether the end is the farther one."""
     gap_first, gap_last = (depth * jnp.log(z) - jnp.log(value) for z in (first, last))
-    if is_concrete(gap_first) and is_concrete(gap_last):
-        across = np.asarray(gap_first * gap_last < 0)
-        if np.any(across):
-            place = tuple(int(i) for i in np.argwhere(across)[0])
-            raise ValueError(
-                f"{where}: start and end must lie on one side of sigma^(1/depth) = "
-                f"{float(value[place]) ** (1 / depth):g}, but are {float(first[place]):g} and {float(last[place]):g}."
-            )
-    backwards = jnp.abs(gap_first) < jnp.abs(gap_last)
-    away, near = jnp.where(backwards, last, first), jnp.where(backwards, gap_first, gap_last)
-    near = jnp.where(gap_first * gap_last < 0, jnp.nan, near)
-    filled, layers = _filled(jnp.stack([away] * depth, axis=-1))
-    missing = near.reshape(-1, 1)
-    unused = jnp.full_like(missing, -1.0)  # the product itself, which may be too small for a number: only its logarithm
-    found = _times_of(filled, value.reshape(-1), unused, missing, layers).reshape(value.shape)
-    found = jnp.where(near == 0, jnp.inf, found)
+    return gap_first, gap_last, jnp.abs(gap_first) < jnp.abs(gap_last)
+
+
+@jax.jit
+def _way(
+    first: Float[Array, " modes"], last: Float[Array, " modes"], value: Float[Array, " modes"], depth: Float[Array, ""]
+) -> tuple[Float[Array, " modes"], Float[Array, " modes"], Bool[Array, " modes"]]:
+    """The farther of two places, the gap of the nearer, and whether the equilibrium is between them."""
+    gap_first, gap_last, backwards = _gaps(first, last, value, depth)
+    across = gap_first * gap_last < 0
+    near = jnp.where(across, jnp.nan, jnp.where(backwards, gap_first, gap_last))
+    return jnp.where(backwards, last, first), near, across
+
+
+@jax.jit
+def _signed(
+    first: Float[Array, " modes"],
+    last: Float[Array, " modes"],
+    value: Float[Array, " modes"],
+    near: Float[Array, " modes"],
+    times: Float[Array, "modes levels"],
+    depth: Float[Array, ""],
+) -> Float[Array, " modes"]:
+    """Times from the first place to the last, from those towards the equilibrium."""
+    _, _, backwards = _gaps(first, last, value, depth)
+    found = jnp.where(near == 0, jnp.inf, times[:, 0])
     return jnp.where(first == last, 0.0, jnp.where(backwards, -found, found))
 
 
@@ -150,7 +201,14 @@ def scalar_state(start: Numbers, sigma: Numbers, depth: int, t: Numbers) -> Floa
         0.89482507829
     """
     first, value = _prepared("scalar_state", depth, start=start, sigma=sigma)
-    return layer_mode(t, jnp.stack([first] * depth, axis=-1), value)[..., 0]
+    _, found = _seen(layer_mode(t, _repeated(first, depth), value))
+    return jnp.asarray(found[..., 0], dtype=float)
+
+
+def _repeated(array: Float[Array, "*batch"], depth: int) -> Any:
+    """The same for every layer."""
+    xp, array = _seen(array)
+    return xp.stack([array] * depth, axis=-1)
 
 
 def product_time(start: Numbers, sigma: Numbers, depth: int, fraction: Numbers = 0.5) -> Float[Array, "..."]:
@@ -171,7 +229,12 @@ def product_time(start: Numbers, sigma: Numbers, depth: int, fraction: Numbers =
     """
     where = "product_time"
     first, value, part = _prepared(where, depth, start=start, sigma=sigma, fraction=fraction)
-    return scalar_time(first, jnp.exp((jnp.log(value) + jnp.log(part)) / depth), value, depth)
+    return scalar_time(first, _strength_at(value, part, depth), value, depth)
+
+
+@jax.jit
+def _strength_at(value: Float[Array, "..."], part: Float[Array, "..."], depth: ArrayLike) -> Float[Array, "..."]:
+    return jnp.exp((jnp.log(value) + jnp.log(part)) / depth)
 
 
 def transition_width(start: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
@@ -209,6 +272,11 @@ def escape_time(start: Numbers, sigma: Numbers, depth: int) -> Float[Array, "...
     where = "escape_time"
     first, value = _prepared(where, depth, start=start, sigma=sigma)
     check_count(where, "depth", depth, at_least=2)
+    return _escape(first, value, depth)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _escape(first: Float[Array, "..."], value: Float[Array, "..."], depth: int) -> Float[Array, "..."]:
     if depth == 2:
         return (jnp.log(value) / 2 - jnp.log(first)) / value
     return jnp.exp((2 - depth) * jnp.log(first)) / ((depth - 2) * value)

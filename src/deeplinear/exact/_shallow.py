@@ -1,16 +1,18 @@
 r"""One layer: the flow of a quadratic loss is linear, $W(t) = W^\star + (W_0 - W^\star)\,e^{-St}$."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params
 from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
-from deeplinear.exact._quadratic import quadratic
+from deeplinear.exact._quadratic import Quadratic, quadratic
 from deeplinear.models import Completion, EntryCompletion, Problem
 
 
@@ -57,15 +59,31 @@ def shallow(problem: Problem, params: Params) -> ShallowSolution:
     loss = problem.loss
     out, inp = network.product_shape
     if isinstance(loss, EntryCompletion):
-        mask, target = (jnp.zeros((out, inp)).at[loss.rows, loss.columns].set(v) for v in (1.0, loss.values))
-        loss = Completion(target, mask)
-    residuals = {"one layer": jnp.zeros(())}
+        loss = Completion(*_written_out(loss, (out, inp)))
+    residuals = {"one layer": jnp.asarray(np.zeros(()), dtype=float)}
     if isinstance(loss, Completion):
-        basis, rates, force = jnp.eye(inp), loss.mask + problem.l2, loss.mask * loss.target
+        basis, (rates, force) = jnp.asarray(np.eye(inp), dtype=float), _entry_by_entry(loss, problem.l2)
         return ShallowSolution(problem, params, residuals, basis, rates, force, "one layer, entry by entry")
-    goal = quadratic(loss)
+    basis, rates, force = _linear(quadratic(loss), problem.l2)
+    return ShallowSolution(problem, params, residuals, basis, rates, force, "one layer, linear flow")
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _written_out(loss: EntryCompletion, shape: tuple[int, int]) -> tuple[Matrix, Matrix]:
+    """Target and mask of observed entries."""
+    target, mask = (jnp.zeros(shape).at[loss.rows, loss.columns].set(v) for v in (loss.values, 1.0))
+    return target, mask
+
+
+@jax.jit
+def _entry_by_entry(loss: Completion, l2: Float[Array, ""]) -> tuple[Matrix, Matrix]:
+    """Rates and forces of the entries."""
+    return loss.mask + l2, loss.mask * loss.target
+
+
+@jax.jit
+def _linear(goal: Quadratic, l2: Float[Array, ""]) -> tuple[Matrix, Matrix, Matrix]:
+    """A basis in which the curvature is diagonal, and rates and forces in it."""
     values, basis = jnp.linalg.eigh(goal.covariance)
     values = jnp.maximum(values, 0.0)
-    rates = jnp.broadcast_to(values + problem.l2, (out, inp))
-    force = (goal.target @ basis) * values
-    return ShallowSolution(problem, params, residuals, basis, rates, force, "one layer, linear flow")
+    return basis, jnp.broadcast_to(values + l2, goal.target.shape), (goal.target @ basis) * values

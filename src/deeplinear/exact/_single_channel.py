@@ -9,12 +9,12 @@ a quotient of sums of positive numbers: nothing cancels and nothing overflows, a
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from deeplinear.core import check_x64
-from deeplinear.exact._block_algebra import broadcast, checked, positive
-from deeplinear.exact._layer_modes import Numbers
+from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 
 
 class Channel(NamedTuple):
@@ -26,8 +26,8 @@ class Channel(NamedTuple):
 
 def _prepared(where: str, first: Numbers, second: Numbers, sigma: Numbers) -> tuple[Array, Array, Array]:
     check_x64(where)
-    a, b = (checked(where, name, jnp.asarray(x)) for name, x in (("first", first), ("second", second)))
-    value = positive(where, "sigma", jnp.asarray(sigma))
+    a, b = (checked(where, name, x) for name, x in (("first", first), ("second", second)))
+    value = positive(where, "sigma", sigma)
     if a.ndim != 1 or a.shape != b.shape or value.ndim:
         raise ValueError(
             f"{where}: first and second must have one axis of hidden units and sigma none, but have shapes {a.shape}, "
@@ -43,7 +43,11 @@ def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Floa
         >>> float(single_channel_rate([0.1], [0.1], 1.0))
         2.0
     """
-    a, b, value = _prepared("single_channel_rate", first, second, sigma)
+    return _rate(*_prepared("single_channel_rate", first, second, sigma))
+
+
+@jax.jit
+def _rate(a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.hypot(2 * value, jnp.linalg.norm(a + b) * jnp.linalg.norm(a - b))
 
 
@@ -66,7 +70,14 @@ def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbe
     """
     where = "single_channel"
     a, b, value = _prepared(where, first, second, sigma)
-    t = checked(where, "times", jnp.asarray(times), at_least=0, finite=False)
+    t = checked(where, "times", times, at_least=0, finite=False)
+    return Channel(*_weights(t, a, b, value))
+
+
+@jax.jit
+def _weights(
+    t: Float[Array, "*times"], a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]
+) -> tuple[Float[Array, "*times hidden"], Float[Array, "*times hidden"]]:
     plus, minus = a + b, a - b
     big, small = jnp.sum(plus**2), jnp.sum(minus**2)
     rate = jnp.hypot(2 * value, jnp.sqrt(big) * jnp.sqrt(small))
@@ -77,7 +88,7 @@ def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbe
     grown = jnp.sqrt(above / jnp.where(below > 0, below, 1.0))
     shrunk = jnp.sqrt(below / above)
     ahead, apart = grown[..., None] * plus, shrunk[..., None] * minus
-    return Channel((ahead + apart) / 2, (ahead - apart) / 2)
+    return (ahead + apart) / 2, (ahead - apart) / 2
 
 
 def single_channel_limit(first: Numbers, second: Numbers, sigma: Numbers) -> Channel:
@@ -123,10 +134,15 @@ def single_node_equilibrium(first: Numbers, second: Numbers, sigma: Numbers) -> 
     check_x64(where)
     w1, w2, value = broadcast(
         where,
-        first=checked(where, "first", jnp.asarray(first)),
-        second=checked(where, "second", jnp.asarray(second)),
-        sigma=positive(where, "sigma", jnp.asarray(sigma)),
+        first=checked(where, "first", first),
+        second=checked(where, "second", second),
+        sigma=positive(where, "sigma", sigma),
     )
+    return _equilibrium(w1, w2, value)
+
+
+@jax.jit
+def _equilibrium(w1: Array, w2: Array, value: Array) -> tuple[Array, Array]:
     law = (w1 - w2) * (w1 + w2)
     larger = jnp.sqrt((jnp.abs(law) + jnp.hypot(law, 2 * value)) / 2)
     smaller = value / larger
@@ -155,11 +171,16 @@ def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Fl
     where = "single_node_exponents"
     w1, w2, value = broadcast(
         where,
-        first=checked(where, "first", jnp.asarray(first)),
-        second=checked(where, "second", jnp.asarray(second)),
-        sigma=checked(where, "sigma", jnp.asarray(sigma)),
+        first=checked(where, "first", first),
+        second=checked(where, "second", second),
+        sigma=checked(where, "sigma", sigma),
     )
+    return _exponents(w1, w2, value) + 0.0  # no negative zeros; compilers drop it
+
+
+@jax.jit
+def _exponents(w1: Array, w2: Array, value: Array) -> Float[Array, "*batch 2"]:
     product = w1 * w2
     lower = -(w1**2 + w2**2) / 2 - jnp.hypot((w1 - w2) * (w1 + w2) / 2, value - 2 * product)
     determinant = (3 * product - value) * (value - product)
-    return jnp.stack([lower, determinant / jnp.where(lower < 0, lower, 1.0) + 0.0], axis=-1)
+    return jnp.stack([lower, determinant / jnp.where(lower < 0, lower, 1.0)], axis=-1)

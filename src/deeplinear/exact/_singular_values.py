@@ -1,5 +1,6 @@
 """Speeds of the singular values of the product under gradient flow from balanced layers."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -51,17 +52,16 @@ def singular_value_speed(
     problem.check(params, where)
     for position, layer in enumerate(params):
         check_finite(where, f"params[{position}]", layer)
-    size = max(float(jnp.sum(layer**2)) for layer in params) if all(map(is_concrete, params)) else 0.0
+    size = max(float(np.sum(np.asarray(layer) ** 2)) for layer in params) if all(map(is_concrete, params)) else 0.0
     if size > 0 and len(params) > 1:
-        residual = float(jnp.max(balancedness(params))) / size
+        residual = float(np.max(np.asarray(balancedness(params)))) / size
         if residual > balance_tolerance:
             raise HypothesisError(
                 "balanced layers", residual, balance_tolerance, "Start from the Balanced initialisation."
             )
-    product = problem.product(params)
-    left, values, right = svd(product)
-    if is_concrete(values) and float(values[0]) > 0:
-        relative = np.asarray(values) / float(values[0])
+    speeds, values = _speeds(problem, params)
+    if is_concrete(values) and (largest := float(np.asarray(values)[0])) > 0:
+        relative = np.asarray(values) / largest
         gaps = -np.diff(relative[relative > GAP_TOLERANCE])
         if gaps.size and gaps.min() < GAP_TOLERANCE:
             raise HypothesisError(
@@ -70,6 +70,14 @@ def singular_value_speed(
                 0,
                 f"Two singular values differ by {gaps.min():.1e} of the largest; their vectors are not determined.",
             )
+    return speeds
+
+
+@eqx.filter_jit
+def _speeds(problem: Problem, params: Params) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
+    """Speeds, and the singular values."""
+    product = problem.product(params)
+    left, values, right = svd(product)
     depth = len(params)
     projected = jnp.einsum("ik,ij,kj->k", left, problem.loss.gradient(product), right)
-    return -depth * (values ** (2 - 2 / depth) * projected + problem.l2 * values)
+    return -depth * (values ** (2 - 2 / depth) * projected + problem.l2 * values), values

@@ -6,7 +6,9 @@ starts small, so that the response to every other item is a ratio of entries of 
 
 import math
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -76,21 +78,29 @@ def new_feature_response(
     a = jnp.asarray(input_correlation, dtype=float)
     check_shape(where, "input_correlation", a, (None, a.shape[0] if a.ndim else None))
     check_finite(where, "input_correlation", a)
-    x = jnp.eye(a.shape[0]) if inputs is None else jnp.asarray(inputs, dtype=float)
+    x = jnp.asarray(np.eye(a.shape[0]) if inputs is None else inputs, dtype=float)
     check_shape(where, "inputs", x, (a.shape[0], None))
     check_finite(where, "inputs", x)
     _check_item(where, item, x.shape[1])
-    taught = x[:, item]
-    answers = taught @ a @ x
-    own, scale = answers[item], jnp.trace(a) * jnp.sum(taught**2)
+    found, own, scale = _response(a, x, item)
     if is_concrete(own) and not float(own) > LEAST_RESPONSE * float(scale):
         raise HypothesisError(
             "the hidden layer represents the item",
-            float(own / scale) if float(scale) > 0 else 0.0,
+            float(own) / float(scale) if float(scale) > 0 else 0.0,
             LEAST_RESPONSE,
             "The residual, xᵀW₁ᵀW₁x / (tr(W₁ᵀW₁) |x|²), must be larger: train the network, or take another item.",
         )
-    return answers / own
+    return found
+
+
+@jax.jit
+def _response(
+    a: Matrix, x: Matrix, item: ArrayLike
+) -> tuple[Float[Array, " items"], Float[Array, ""], Float[Array, ""]]:
+    """The response, its size for the item itself, and what this could be at most."""
+    taught = x[:, item]
+    answers = taught @ a @ x
+    return answers / answers[item], answers[item], jnp.trace(a) * jnp.sum(taught**2)
 
 
 def transfer_target(target: object, item: int) -> Float[Array, " inp"]:
@@ -114,10 +124,16 @@ def transfer_target(target: object, item: int) -> Float[Array, " inp"]:
     where = "transfer_target"
     sigma = _task(where, target)
     _check_item(where, item, sigma.shape[1])
-    similarity = sigma[:, item] @ sigma
-    if is_concrete(similarity) and not float(similarity[item]) > 0:
+    shared, own = _shared(sigma, item)
+    if is_concrete(own) and not float(own) > 0:
         raise ValueError(f"{where}: target must have a column {item} that is not zero, but it is.")
-    return similarity / similarity[item]
+    return shared
+
+
+@jax.jit
+def _shared(sigma: Matrix, item: ArrayLike) -> tuple[Float[Array, " inp"], Float[Array, ""]]:
+    similarity = sigma[:, item] @ sigma
+    return similarity / similarity[item], similarity[item]
 
 
 def generalisation_loss(
@@ -139,6 +155,11 @@ def generalisation_loss(
     check_shape(where, "response", found, (None,))
     check_shape(where, "expected", wanted, found.shape)
     _check_item(where, item, found.shape[0])
+    return _loss_of_others(found, wanted, item)
+
+
+@jax.jit
+def _loss_of_others(found: Array, wanted: Array, item: ArrayLike) -> Float[Array, ""]:
     return 0.5 * jnp.sum(((found - wanted) ** 2).at[item].set(0.0))
 
 

@@ -88,7 +88,8 @@ def checked_two_layers(
             told = f"the best λ is {scale:.6g}" if lam is None else f"measured for λ = {scale:.6g}"
             advice = "Start from LambdaBalanced or FromSVD, re-balance them with rebalance, or simulate instead."
             raise HypothesisError(BALANCED, residual, tolerance, f"{where}: {told}. {advice}")
-        return TwoLayers(first, second, jnp.asarray(scale), jnp.asarray(residual))
+        numbers = (jnp.asarray(np.asarray(x), dtype=float) for x in (scale, residual))
+        return TwoLayers(first, second, *numbers)
     scale, residual, _ = _balance(jnp, first, second, lam)
     message = f"{where}: params must be λ-balanced, W₂ᵀW₂ − W₁W₁ᵀ = λI, but are not."
     first = eqx.error_if(first, ~(residual <= tolerance), message)

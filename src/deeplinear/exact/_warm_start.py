@@ -6,11 +6,12 @@ $\tau$. The product of rank one would have $w_{21} = {w^\star}^2 / w_{12}^\star$
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, check_number, check_shape, check_x64
+from deeplinear.core import Matrix, Params, check_number, check_shape, check_x64
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import real_array
 
@@ -29,7 +30,7 @@ class WarmStartBounds(eqx.Module):
     def loss_envelope(self, times: ArrayLike) -> Float[Array, "*times"]:
         r"""Upper bound $\tfrac12 {w_{12}^\star}^2 e^{-2 w^\star \tau}$ of the loss at times $\tau$ after the reveal."""
         times = checked("WarmStartBounds.loss_envelope", "times", times, at_least=0, finite=False)
-        return 0.5 * (self.revealed * jnp.exp(-self.value * times)) ** 2
+        return _envelope(self.revealed, self.value, times)
 
     @property
     def stable_rank_excess(self) -> Float[Array, ""]:
@@ -179,6 +180,16 @@ def warm_start_violations(params: Params, value: ArrayLike, revealed: ArrayLike)
     for position, layer in enumerate(params):
         check_shape(where, f"params[{position}]", layer, (2, 2))
     b, a = (real_array(where, f"params[{position}]", layer) for position, layer in enumerate(params))
+    return _violations(a, b, target, new)
+
+
+@jax.jit
+def _envelope(revealed: Float[Array, ""], value: Float[Array, ""], times: Float[Array, "*times"]) -> Array:
+    return 0.5 * (revealed * jnp.exp(-value * times)) ** 2
+
+
+@jax.jit
+def _violations(a: Matrix, b: Matrix, target: Float[Array, ""], new: Float[Array, ""]) -> dict[str, Float[Array, ""]]:
     w = a @ b
     top, bottom = jnp.sum(a**2, axis=1)
     determinant = jnp.linalg.det(b)

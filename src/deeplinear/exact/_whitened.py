@@ -141,11 +141,11 @@ class WhitenedSolution(AbstractSolution):
     def _carried(self, nodes: Float[np.ndarray, " nodes"]) -> tuple[np.ndarray, str]:
         """States at increasing times from 0 on, in the hidden basis that moves with them."""
         if self.factor.shape[1] > WIDEST:
-            states = at_times(self.state, jnp.asarray(nodes))
+            states = at_times(self.state, jnp.asarray(nodes, dtype=float))
             turned = jax.vmap(lambda state: state @ _turn(state, self.factor))(states)
             return np.asarray(turned), f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
         wanted = set(nodes)
-        fastest = float(self.speed * jnp.max(jnp.abs(self.system.values)))
+        fastest = float(self.speed) * float(np.max(np.abs(np.asarray(self.system.values))))
         if fastest * nodes[-1] > 1:  # From the shortest scale of time on, steps may grow with the time that has passed.
             count = 1 + math.ceil(math.log(fastest * nodes[-1]) / math.log(4.0))
             nodes = np.unique(np.concatenate([nodes, np.geomspace(1 / fastest, nodes[-1], count)[:-1]]))
@@ -202,7 +202,8 @@ def _carry(
         times = np.stack([nodes[:-1], halves, nodes[1:]])[:, begin : begin + WINDOW]
         short = WINDOW - times.shape[1]  # Filled up, so that one length is compiled.
         padded = np.concatenate([times, np.repeat(times[:, -1:], short, axis=1)], axis=1)
-        parts.append([np.asarray(part)[: times.shape[1]] for part in _turns(solution, jnp.asarray(padded))])
+        found = _turns(solution, jnp.asarray(padded, dtype=float))
+        parts.append([np.asarray(part)[: times.shape[1]] for part in found])
     turns, gaps, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
     return turns, gaps, ends
 
@@ -232,6 +233,13 @@ def _turns(solution: WhitenedSolution, times: Float[Array, "3 steps"]) -> tuple[
     return turns, gaps, states[2]
 
 
+@jax.jit
+def _colour(covariance: Matrix) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Mean variance of the inputs, and by how much their covariance differs from a multiple of one."""
+    speed = jnp.trace(covariance) / covariance.shape[0]
+    return speed, jnp.linalg.norm(covariance - speed * jnp.eye(covariance.shape[0]), 2) / speed
+
+
 def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BALANCE_TOLERANCE) -> WhitenedSolution:
     """The closed form of two balanced layers under white inputs, or a refusal by hypothesis.
 
@@ -242,8 +250,7 @@ def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BAL
     if is_concrete(problem.l2):
         require("no penalty", float(problem.l2), 0.0, "A penalty does not keep what the layers conserve.")
     goal = quadratic(problem.loss)
-    speed = jnp.trace(goal.covariance) / goal.covariance.shape[0]
-    colour = jnp.linalg.norm(goal.covariance - speed * jnp.eye(goal.covariance.shape[0]), 2) / speed
+    speed, colour = _colour(goal.covariance)
     if is_concrete(colour):
         require("white inputs", float(colour), WHITE_TOLERANCE, "Whiten them, see `whiten`.")
     layers = checked_two_layers("solve", params, goal.target, tolerance=balance_tolerance)
@@ -251,7 +258,7 @@ def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BAL
     seen = all(map(is_concrete, (layers.residual, system.strengths)))
     # Who asks for an approximation by a larger tolerance gets one, also next to a saddle.
     if seen and balance_tolerance <= BALANCE_TOLERANCE and float(layers.residual) > REAL_IMBALANCE:
-        size = float(jnp.sqrt(jnp.sum(layers.first**2) + jnp.sum(layers.second**2)))
+        size = math.hypot(*(float(np.linalg.norm(np.asarray(layer))) for layer in layers[:2]))
         overlap = diagnose(layers[:2], goal.target, layers.lam).smallest_overlap / size
         require(
             "an imbalance small against the overlap with every mode",

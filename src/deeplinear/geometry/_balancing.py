@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from deeplinear.core import (
     RESULTS,
     HypothesisError,
+    Matrix,
     NumericalError,
     Params,
     add_scaled,
@@ -36,6 +37,7 @@ from deeplinear.core import (
     inner,
     integrate,
 )
+from deeplinear.geometry._exponential import padded_times
 from deeplinear.geometry._fibres import minimal_fibre_norm
 from deeplinear.geometry._imbalance import checked_chain
 from deeplinear.geometry._metric import checked_depth, checked_point
@@ -80,15 +82,15 @@ class Balancing:
     @property
     def imbalance(self) -> float:
         """Largest imbalance at the last time, relative to the largest squared norm of a layer."""
-        largest = max(float(jnp.sum(layer**2)) for layer in self.final)
-        return float(jnp.max(self.imbalances[-1], initial=0.0)) / max(largest, 1e-300)
+        largest = max(float(np.sum(np.asarray(layer)[-1] ** 2)) for layer in self.layers)
+        return float(np.max(np.asarray(self.imbalances)[-1], initial=0.0)) / max(largest, 1e-300)
 
     def __str__(self) -> str:
+        imbalances = np.max(np.asarray(self.imbalances), axis=1, initial=0.0)
+        norms, drift = np.asarray(self.norms), np.asarray(self.drift)
         return (
-            f"{self.result.message} Imbalance {float(jnp.max(self.imbalances[0], initial=0.0)):.3g} -> "
-            f"{float(jnp.max(self.imbalances[-1], initial=0.0)):.3g}, squared norm {float(self.norms[0]):.6g} -> "
-            f"{float(self.norms[-1]):.6g} (least {float(self.least):.6g}), drift of the product "
-            f"{float(self.drift[-1]):.2g}."
+            f"{self.result.message} Imbalance {imbalances[0]:.3g} -> {imbalances[-1]:.3g}, squared norm "
+            f"{norms[0]:.6g} -> {norms[-1]:.6g} (least {float(self.least):.6g}), drift of the product {drift[-1]:.2g}."
         )
 
 
@@ -140,9 +142,8 @@ def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[
     if depth < 2:
         raise ValueError(f"{where}: depth must be at least 2, but is {depth}: a single layer has nothing to balance.")
     if descent == "ambient":
-        return jnp.asarray(2.0)
-    least = jnp.linalg.svd(matrix, compute_uv=False)[-1]
-    return 4 * least ** (2 / depth) * (1 - math.cos(math.pi / depth))
+        return jnp.asarray(2.0, dtype=float)
+    return _group_rate(matrix, 2 / depth, 1 - math.cos(math.pi / depth))
 
 
 def balancing_flow(
@@ -189,15 +190,19 @@ def balancing_flow(
     check_number(where, "atol", atol, above=0)
     if descent == "ambient":
         _check_full_rank(where, layers)
-    states, finished, steps = _follow(layers, ts, jnp.asarray(rtol), jnp.asarray(atol), descent)
-    norms, imbalances, drift = _recorded(states, layers)
+    records, least, finished, steps = _follow(
+        layers, padded_times(np.asarray(ts)), jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float), descent
+    )
+    states, norms, imbalances, drift = jax.tree.map(
+        lambda record: jnp.asarray(np.asarray(record)[: len(ts)], dtype=float), records
+    )
     return Balancing(
         ts,
         states,
         norms,
         imbalances,
         drift,
-        minimal_fibre_norm(_product(layers), len(layers)),
+        least,
         RESULTS.completed if bool(finished) else RESULTS.step_limit,
         int(steps),
     )
@@ -234,16 +239,16 @@ def balance(
     depth = len(layers)
     if depth == 1:
         return layers
-    product = _product(layers)
     if descent == "direct":
-        return _direct(layers, product)
+        return _direct(layers)
     _check_full_rank(where, layers)
     widths = {size for layer in layers for size in layer.shape}
     if len(widths) > 1:
         raise ValueError(f"{where}: params must be square layers of one width for a flow, but have {sorted(widths)}.")
     # Until then the imbalance falls by the rate; before, where layers are larger than at the end, it is faster.
+    product = _plain_product(layers)
     least = float(minimal_fibre_norm(product, depth))
-    away = float(jnp.max(balancedness(layers))) / (tolerance * least / depth)
+    away = float(np.max(np.asarray(balancedness(layers)))) / (tolerance * least / depth)
     end = math.log(max(away, math.e) * 1e3) / float(balancing_rate(product, depth, descent))
     flow = balancing_flow(layers, [end], descent=descent)
     if not flow.result.finished or not flow.imbalance <= tolerance:
@@ -251,6 +256,12 @@ def balance(
     return flow.final
 
 
+@jax.jit
+def _group_rate(matrix: Matrix, power: Any, factor: Any) -> Float[Array, ""]:
+    return 4 * jnp.linalg.svd(matrix, compute_uv=False)[-1] ** power * factor
+
+
+@functools.partial(jax.jit, static_argnames="descent")
 def _velocity(layers: Params, descent: Descent) -> Params:
     """Unchecked."""
     if descent == "group":
@@ -275,17 +286,10 @@ def _follow(
     rtol: Float[Array, ""],
     atol: Float[Array, ""],
     descent: Descent,
-) -> tuple[tuple[Float[Array, "times rows columns"], ...], Array, Array]:
+) -> tuple[tuple[Any, ...], Array, Array, Array]:
+    """Layers, squared norms, imbalances and drift at the times, the least norm, the end, the number of steps."""
     found = integrate(lambda w: _velocity(w, descent), layers, times, rtol=rtol, atol=atol)
-    return found.states, found.finished, found.steps
-
-
-@jax.jit
-def _recorded(
-    states: tuple[Float[Array, "times rows columns"], ...], start: Params
-) -> tuple[Float[Array, " times"], Float[Array, "times pairs"], Float[Array, " times"]]:
-    """Squared norms, imbalances and drift of the product."""
-    product = _product(start)
+    product = _product(layers)
 
     def record(layers: Params) -> tuple[Array, Array, Array]:
         return (
@@ -294,11 +298,14 @@ def _recorded(
             jnp.linalg.norm(_product(layers) - product) / jnp.linalg.norm(product),
         )
 
-    return jax.vmap(record)(states)
+    least = minimal_fibre_norm(product, len(layers))
+    return (found.states, *jax.vmap(record)(found.states)), least, found.finished, found.steps
 
 
-def _direct(layers: Params, product: Array) -> Params:
+@jax.jit
+def _direct(layers: Params) -> Params:
     """From the singular value decomposition, hidden directions along the coordinates."""
+    product = _product(layers)
     left, values, right_t = jnp.linalg.svd(product, full_matrices=False)
     kept = min(*(layer.shape[0] for layer in layers), product.shape[1])
     frames = [right_t[:kept].T, *(jnp.eye(layer.shape[0], kept) for layer in layers[:-1]), left[:, :kept]]
@@ -310,8 +317,12 @@ def _product(layers: Params) -> Array:
     return functools.reduce(lambda below, above: above @ below, layers)
 
 
+def _plain_product(layers: Params) -> np.ndarray:
+    return functools.reduce(lambda below, above: above @ below, [np.asarray(layer) for layer in layers])
+
+
 def _check_full_rank(where: str, layers: Params) -> None:
-    values = np.linalg.svd(np.asarray(_product(layers)), compute_uv=False)
+    values = np.linalg.svd(_plain_product(layers), compute_uv=False)
     share = float(values[-1] / values[0]) if values[0] > 0 else 0.0
     if share <= SINGULAR:
         advice = "The condition number is told; balance(params) balances products of any rank directly."

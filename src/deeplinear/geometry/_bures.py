@@ -7,6 +7,7 @@ twice this one (both layers move), so distances there are $\sqrt2$ times as long
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -38,7 +39,11 @@ def bures_map(start: Any, end: Any) -> Matrix:
                [0. , 3. ]], dtype=float64)
     """
     where = "bures_map"
-    a, b = _pair(where, start, end)
+    return _map(*_pair(where, start, end))
+
+
+@jax.jit
+def _map(a: Matrix, b: Matrix) -> Matrix:
     factor = jnp.linalg.cholesky(a)
     frame, values, _ = jnp.linalg.svd(factor.T @ _half(b))
     half = solve_triangular(factor, frame, lower=True, trans="T")
@@ -59,7 +64,11 @@ def geometric_mean(first: Any, second: Any) -> Matrix:
         >>> geometric_mean(4 * jnp.eye(1), 9 * jnp.eye(1))
         Array([[6.]], dtype=float64)
     """
-    a, b = _pair("geometric_mean", first, second, ("first", "second"))
+    return _mean(*_pair("geometric_mean", first, second, ("first", "second")))
+
+
+@jax.jit
+def _mean(a: Matrix, b: Matrix) -> Matrix:
     factor = jnp.linalg.cholesky(a)
     frame, values, _ = jnp.linalg.svd(solve_triangular(factor, jnp.linalg.cholesky(b), lower=True))
     half = factor @ frame
@@ -83,6 +92,11 @@ def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
     y, z = (_symmetric(where, name, value) for name, value in (("first", first), ("second", second)))
     for name, value in (("first", y), ("second", z)):
         check_shape(where, name, value, x.shape)
+    return _inner(x, y, z)
+
+
+@jax.jit
+def _inner(x: Matrix, y: Matrix, z: Matrix) -> Float[Array, ""]:
     values, vectors = jnp.linalg.eigh(x)
     one, other = (vectors.T @ w @ vectors for w in (y, z))
     return 0.5 * jnp.sum(one * other / (values[:, None] + values[None]))
@@ -104,10 +118,10 @@ def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times siz
         Array([[6.25]], dtype=float64)
     """
     where = "bures_geodesic"
-    a, _ = _pair(where, start, end)
+    a, b = _pair(where, start, end)
     t = jnp.asarray(times, dtype=float)
     check_finite(where, "times", t)
-    return bures_exponential(a, bures_map(start, end) - jnp.eye(a.shape[0]), t)
+    return _geodesic(a, b, t)
 
 
 def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*times size size"]:
@@ -128,8 +142,18 @@ def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*t
     check_shape(where, "momentum", p, a.shape)
     t = jnp.asarray(times, dtype=float)
     check_finite(where, "times", t)
+    return _exponential(a, p, t)
+
+
+@jax.jit
+def _exponential(a: Matrix, p: Matrix, t: Float[Array, "*times"]) -> Float[Array, "*times size size"]:
     way = jnp.eye(a.shape[0]) + t[..., None, None] * p
     return _even(way @ a @ way)
+
+
+@jax.jit
+def _geodesic(a: Matrix, b: Matrix, t: Float[Array, "*times"]) -> Float[Array, "*times size size"]:
+    return _exponential(a, _map(a, b) - jnp.eye(a.shape[0]), t)
 
 
 def bures_exit(momentum: Any) -> Float[Array, ""]:
@@ -139,7 +163,12 @@ def bures_exit(momentum: Any) -> Float[Array, ""]:
         >>> float(bures_exit(jnp.diag(jnp.array([1.0, -0.5]))))
         2.0
     """
-    least = jnp.linalg.eigvalsh(_symmetric("bures_exit", "momentum", momentum))[0]
+    return _exit(_symmetric("bures_exit", "momentum", momentum))
+
+
+@jax.jit
+def _exit(momentum: Matrix) -> Float[Array, ""]:
+    least = jnp.linalg.eigvalsh(momentum)[0]
     return jnp.where(least < 0, -1 / jnp.where(least < 0, least, -1.0), jnp.inf)
 
 
@@ -160,6 +189,11 @@ def bures_distance(first: Any, second: Any) -> Float[Array, ""]:
     where = "bures_distance"
     a, b = (_semidefinite(where, name, value) for name, value in (("first", first), ("second", second)))
     check_shape(where, "second", b, a.shape)
+    return _distance(a, b)
+
+
+@jax.jit
+def _distance(a: Matrix, b: Matrix) -> Float[Array, ""]:
     one, other = _root(a), _root(b)
     left, _, right_t = jnp.linalg.svd(other @ one)
     return jnp.linalg.norm(one - other @ (left @ right_t))
@@ -204,6 +238,7 @@ def _definite(where: str, name: str, value: Any) -> Matrix:
     return matrix
 
 
+@jax.jit
 def _even(matrix: Float[Array, "*batch size size"]) -> Float[Array, "*batch size size"]:
     return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2
 

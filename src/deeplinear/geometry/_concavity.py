@@ -110,9 +110,11 @@ def dominance_threshold(depth: float) -> float:
         return math.inf
 
     grid = np.linspace(0.5, 30.0, 60)
-    first = int(np.argmax(np.asarray(_margin(jnp.asarray(grid), rate)) < 0))
+    first = int(np.argmax(np.asarray(_margin(jnp.asarray(grid, dtype=float), rate)) < 0))
     bracket = (grid[first - 1], grid[first])
-    root = scipy.optimize.root_scalar(lambda u: float(_margin(jnp.asarray(u), rate)), bracket=bracket, method="brentq")
+    root = scipy.optimize.root_scalar(
+        lambda u: float(_margin(jnp.asarray(u, dtype=float), rate)), bracket=bracket, method="brentq"
+    )
     return math.exp(root.root)
 
 

@@ -43,7 +43,11 @@ def langevin(u: Any) -> Float[Array, "..."]:
         >>> float(langevin(0.0)), round(float(langevin(1.0)), 12)
         (0.0, 0.313035285499)
     """
-    x = jnp.asarray(u, dtype=float)
+    return _langevin(jnp.asarray(u, dtype=float))
+
+
+@jax.jit
+def _langevin(x: Float[Array, "..."]) -> Float[Array, "..."]:
     size = jnp.abs(x)
     near = size < SMALL
     far = jnp.where(near, 1.0, size)
@@ -60,7 +64,11 @@ def langevin_slope(u: Any) -> Float[Array, "..."]:
         >>> round(float(langevin_slope(0.0)), 12)
         0.333333333333
     """
-    x = jnp.asarray(u, dtype=float)
+    return _langevin_slope(jnp.asarray(u, dtype=float))
+
+
+@jax.jit
+def _langevin_slope(x: Float[Array, "..."]) -> Float[Array, "..."]:
     size = jnp.abs(x)
     near = size < SMALL
     far = jnp.where(near, 1.0, size)
@@ -92,7 +100,7 @@ def entropy(spectrum: Any, depth: float) -> Float[Array, "*batch"]:
     s = _spectrum("entropy", spectrum, depth)
     size = s.shape[-1]
     offset = 0.0 if math.isinf(depth) else size * (size - 1) / 4 * math.log(depth)
-    return spectrum_entropy(s, 1 / depth) + offset
+    return _offset_entropy(s, 1 / depth, offset)
 
 
 def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
@@ -148,8 +156,10 @@ def entropy_force(point: Any, depth: float) -> Matrix:
     matrix = checked_point(where, "point", point)
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{where}: point must be square, but has shape {matrix.shape}.")
-    left, values, right_t = jnp.linalg.svd(matrix)
-    return (left * entropy_gradient(values, depth)) @ right_t
+    checked_depth(where, depth)
+    force, values = _force(matrix, 1 / depth)
+    _spectrum(where, values, depth)
+    return force
 
 
 def log_orthogonal_volume(size: int) -> float:
@@ -210,6 +220,17 @@ def spectrum_entropy(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array,
     scaled = s / jnp.exp(middle)[..., None]
     pairs = 0.5 * jnp.sum(jnp.log(pair_eigenvalue(scaled[..., j], scaled[..., k], rate)), axis=-1)
     return pairs + len(j) * (1 - jnp.asarray(rate, dtype=float)) * middle
+
+
+@jax.jit
+def _offset_entropy(s: Float[Array, "*batch modes"], rate: Any, offset: Any) -> Float[Array, "*batch"]:
+    return spectrum_entropy(s, rate) + offset
+
+
+@jax.jit
+def _force(point: Matrix, rate: Any) -> tuple[Matrix, Float[Array, " modes"]]:
+    left, values, right_t = jnp.linalg.svd(point)
+    return (left * spectrum_slope(values, rate)) @ right_t, values
 
 
 @jax.jit

@@ -220,7 +220,7 @@ def split_equilibria(
     rate, found = 1 / checked_depth(where, depth), []
     for k in turns:
         u = _root(lambda x: float(_split(x, size, low, rate)) - power, grid[k], grid[k + 1])
-        high, small = (float(v) for v in _parts(jnp.asarray(u), size, low, rate))
+        high, small = (float(v) for v in _parts(jnp.asarray(u, dtype=float), size, low, rate))
         values = [(high / (2 * beta)) ** (1 / power)] * (size - low) + [(small / (2 * beta)) ** (1 / power)] * low
         found.append((abs(u), np.sort(values)[::-1]))
     if 2 * low == size:  # exchanging the halves gives the same states
@@ -271,7 +271,7 @@ def _split(u: Any, size: Any, low: Any, rate: Any) -> Float[Array, "..."]:
 def _forces(energy: AbstractSpectralEnergy) -> tuple[np.ndarray, np.ndarray]:
     r"""$s f'(s)$ over a wide grid of $\ln s$, where it is finite."""
     logs = np.linspace(-REACH, REACH, 6001)
-    values = jnp.exp(jnp.asarray(logs))
+    values = jnp.exp(jnp.asarray(logs, dtype=float))
     force = np.asarray(values * energy.spectral_gradient(values))  # of a sum of f(s_i): elementwise
     kept = np.isfinite(force)
     return logs[kept], force[kept]
@@ -299,7 +299,7 @@ def _crossing(energy: AbstractSpectralEnergy, push: float) -> float:
 
     def missing(log: float) -> float:
         value = math.exp(log)
-        return value * float(energy.spectral_gradient(jnp.asarray([value]))[0]) - push
+        return value * float(energy.spectral_gradient(jnp.asarray([value], dtype=float))[0]) - push
 
     return math.exp(_root(missing, logs[k], logs[k + 1]))
 
@@ -317,6 +317,6 @@ def _rest(
     energy: AbstractSpectralEnergy, spectrum: np.ndarray, beta: float, depth: float, normalised: bool
 ) -> Equilibrium:
     """The rates are the eigenvalues of the Hessian, scaled by the square roots of the metric on both sides."""
-    hessian = np.asarray(_hessian(SpectralFreeEnergy(energy, beta, depth), jnp.asarray(spectrum)))
+    hessian = np.asarray(_hessian(SpectralFreeEnergy(energy, beta, depth), jnp.asarray(spectrum, dtype=float)))
     root = np.sqrt(_scale(depth, normalised)) * spectrum ** (1 - 1 / depth)
     return Equilibrium(spectrum, np.linalg.eigvalsh(root[:, None] * hessian * root))

@@ -361,7 +361,7 @@ def _at(where: str, curve: Curve, times: Any) -> Float[Array, "*times size size"
     moments = np.asarray(checked_layer(where, "times", times), dtype=float)
     check_finite(where, "times", moments)
     found = curve(moments.reshape(-1, 1, 1))
-    return jnp.asarray(found.reshape(*moments.shape, *found.shape[1:]))
+    return jnp.asarray(found.reshape(*moments.shape, *found.shape[1:]), dtype=float)
 
 
 def _single(curve: Curve) -> Callable[[float], np.ndarray]:

@@ -107,7 +107,7 @@ class Geodesic(eqx.Module):
     @property
     def length(self) -> Float[Array, ""]:
         """Speed times the time from the first to the last of the times."""
-        return self.speed * (self.times[-1] - self.times[0])
+        return travelled(self.speed, self.times)
 
     @property
     def velocities(self) -> Float[Array, "times size size"]:
@@ -166,8 +166,8 @@ def geodesic(
         HypothesisError: The point is singular, or nearly so.
 
     Example:
-        >>> path = geodesic(jnp.eye(1), 2, [1.0], velocity=jnp.ones((1, 1)))
-        >>> float(path.points[0, 0, 0].round(12)), path.status
+        >>> path = geodesic(jnp.eye(2), 2, [1.0], velocity=jnp.eye(2))
+        >>> round(float(path.points[0, 0, 0]), 12), path.status
         (2.25, 'complete')
     """
     where = "geodesic"
@@ -180,17 +180,18 @@ def geodesic(
         raise ValueError(f"{where}: form must be 'closed' or 'sum', but is {form!r}.")
     tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
     # Multiples of a geodesic are geodesics: it is integrated where the singular values are about one.
-    shift = 1 - 2 * metric.rate
-    size = jnp.exp(jnp.mean(jnp.log(jnp.linalg.svd(start, compute_uv=False))))
-    scaled = start / size, first * size**shift
-    many = padded_times(ts)
+    size = np.exp(np.mean(np.log(np.linalg.svd(start, compute_uv=False))))
+    sizes = float(size), float(size ** (2 * float(metric.rate) - 1))
+    scaled = (
+        jnp.asarray(np.asarray(start) / sizes[0], dtype=float),
+        jnp.asarray(np.asarray(first) / sizes[1], dtype=float),
+    )
+    many = padded_times(np.asarray(ts))
     if form == "closed":
         found = shoot(metric, *scaled, many, *tolerances)
     else:
         found = _shoot_sum(metric, layer_exponents(metric), *scaled, many, *tolerances)
-    found = found._replace(states=tuple(state[: len(ts)] for state in found.states))
-    states, end = ((point * size, move * size**-shift) for point, move in (found.states, found.end))
-    return _gathered(metric, (start, first), ts, found._replace(states=states, end=end))
+    return _gathered(metric, (start, first), ts, found, sizes)
 
 
 @eqx.filter_jit
@@ -301,6 +302,12 @@ def _speed(metric: Metric, point: Matrix, momentum: Matrix) -> Float[Array, ""]:
     return jnp.sqrt(jnp.maximum(jnp.sum(momentum * metric.apply(point, momentum)), 0.0))
 
 
+@jax.jit
+def travelled(speed: Float[Array, ""], times: Float[Array, " times"]) -> Float[Array, ""]:
+    """Length of a path of constant speed from the first to the last of the times."""
+    return speed * (times[-1] - times[0])
+
+
 @eqx.filter_jit
 def _velocities(
     metric: Metric, points: Float[Array, "times size size"], momenta: Float[Array, "times size size"]
@@ -349,29 +356,44 @@ def checked_times(where: str, times: Any) -> Float[Array, " times"]:
     return ts
 
 
-def padded_times(times: Float[Array, " times"]) -> Float[Array, " more"]:
+def padded_times(times: np.ndarray) -> Float[Array, " more"]:
     """Times with the last of them repeated, so that one program serves many numbers of times."""
     count = TIMES
     while count < len(times):
         count *= 2
-    return jnp.asarray(np.append(np.asarray(times), np.full(count - len(times), np.asarray(times)[-1])))
+    return jnp.asarray(np.append(times, np.full(count - len(times), times[-1])), dtype=float)
 
 
-def _gathered(metric: Metric, start: tuple[Matrix, Matrix], times: Float[Array, " times"], found: Integral) -> Geodesic:
-    """What was reached, with the end as the last where it came early."""
-    points, momenta = found.states
+def _gathered(
+    metric: Metric,
+    start: tuple[Matrix, Matrix],
+    times: Float[Array, " times"],
+    found: Integral,
+    sizes: tuple[float, float],
+) -> Geodesic:
+    """What was reached, times the sizes of points and momenta, with the end as the last where it came early."""
+    points, momenta = (np.asarray(part)[: len(times)] * by for part, by in zip(found.states, sizes, strict=True))
     if bool(found.finished) and int(found.event) < 0:
-        return Geodesic(metric, *start, times, points, momenta, found.time, found.steps, COMPLETE)
+        return Geodesic(
+            metric,
+            *start,
+            times,
+            jnp.asarray(points, dtype=float),
+            jnp.asarray(momenta, dtype=float),
+            found.time,
+            found.steps,
+            COMPLETE,
+        )
     status = SINGULAR if int(found.event) == 0 else LIMIT
     reached = np.asarray(times) < float(found.time)
-    reached &= np.all(np.isfinite(np.asarray(points)), axis=(1, 2))
-    point, momentum = found.end
+    reached &= np.all(np.isfinite(points), axis=(1, 2))
+    point, momentum = (np.asarray(part)[None] * by for part, by in zip(found.end, sizes, strict=True))
     return Geodesic(
         metric,
         *start,
-        jnp.append(times[reached], found.time),
-        jnp.concatenate([points[reached], point[None]]),
-        jnp.concatenate([momenta[reached], momentum[None]]),
+        jnp.asarray(np.append(np.asarray(times)[reached], np.asarray(found.time)), dtype=float),
+        jnp.asarray(np.concatenate([points[reached], point]), dtype=float),
+        jnp.asarray(np.concatenate([momenta[reached], momentum]), dtype=float),
         found.time,
         found.steps,
         status,

@@ -10,6 +10,7 @@ Layers of rank $r$ below the width make up a stratum of their own: the same with
 singular directions of which at least one belongs to them. It is asked for by `rank`.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -63,13 +64,14 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
     values = jnp.asarray(checked_layer(where, "strengths", strengths), dtype=float)
     check_shape(where, "strengths", values, (None,))
     check_finite(where, "strengths", values)
-    if float(jnp.min(values, initial=math.inf)) <= 0:
-        raise HypothesisError("positive strengths", float(jnp.sum(values <= 0)), 0.0, "The number of others is told.")
+    seen = np.asarray(values)
+    if float(np.min(seen, initial=math.inf)) <= 0:
+        raise HypothesisError("positive strengths", float(np.sum(seen <= 0)), 0.0, "The number of others is told.")
     if len(turns) < 2:
         raise ValueError(f"{where}: turns must hold at least 2 matrices, one more than layers, but holds {len(turns)}.")
     size = values.shape[0]
     frames = [_orthogonal(where, f"turns[{k}]", turn, size) for k, turn in enumerate(turns)]
-    return tuple((above * values) @ below.T for below, above in itertools.pairwise(frames))
+    return _between(values, frames)
 
 
 def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *, rank: int | None = None) -> Params:
@@ -95,19 +97,21 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *,
     matrix = checked_point(where, "point", point)
     check_shape(where, "point", matrix, (matrix.shape[0], matrix.shape[0]))
     left, values, right_t = jnp.linalg.svd(matrix)
-    size = matrix.shape[0]
+    size, seen = matrix.shape[0], np.asarray(values)
     if rank is None:
-        if float(values[-1]) <= 0:
-            lacking = float(jnp.sum(values <= 0))
+        if seen[-1] <= 0:
+            lacking = float(np.sum(seen <= 0))
             raise HypothesisError("a matrix of full rank", lacking, 0.0, "The rank that lacks is told.")
     else:
-        _check_rank(where, rank, values)
-        values = jnp.where(jnp.arange(size) < rank, values, 0.0)
-    inner = [jnp.eye(matrix.shape[0])] * (depth - 1) if turns is None else list(turns)
+        _check_rank(where, rank, seen)
+        seen = np.where(np.arange(size) < rank, seen, 0.0)
+    inner = [np.eye(matrix.shape[0])] * (depth - 1) if turns is None else list(turns)
     if len(inner) != depth - 1:
         raise ValueError(f"{where}: turns must hold {depth - 1} matrices, but holds {len(inner)}.")
-    frames = [right_t.T, *(_orthogonal(where, f"turns[{k}]", turn, size) for k, turn in enumerate(inner)), left]
-    return tuple((above * values ** (1 / depth)) @ below.T for below, above in itertools.pairwise(frames))
+    hidden = [_orthogonal(where, f"turns[{k}]", turn, size) for k, turn in enumerate(inner)]
+    return _between(
+        jnp.asarray(seen ** (1 / depth), dtype=float), [jnp.asarray(np.asarray(right_t).T, dtype=float), *hidden, left]
+    )
 
 
 def minimal_fibre_norm(point: Any, depth: int) -> Float[Array, ""]:
@@ -126,7 +130,7 @@ def minimal_fibre_norm(point: Any, depth: int) -> Float[Array, ""]:
     where = "minimal_fibre_norm"
     depth = int(checked_depth(where, depth, finite=True))
     matrix = checked_point(where, "point", point)
-    return depth * jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) ** (2 / depth))
+    return _least_norm(matrix, depth)
 
 
 def manifold_dimension(size: int, depth: int, rank: int | None = None) -> int:
@@ -171,13 +175,12 @@ def horizontal_lift(params: Any, vector: Any, *, rank: int | None = None) -> Par
     place = _place(where, params, rank)
     z = checked_point(where, "vector", vector)
     check_shape(where, "vector", z, place.product.shape)
-    seen = place.left.T @ z @ place.right_t.T
-    away = float(jnp.linalg.norm(jnp.where(place.kept, 0.0, seen)))
-    if away > BALANCED * float(jnp.linalg.norm(z)):
+    lifted, away, whole = _lifted(place, z)
+    if float(away) > BALANCED * float(whole):
         raise HypothesisError(
-            "a tangent of the matrices of this rank", away / float(jnp.linalg.norm(z)), BALANCED, "The part is told."
+            "a tangent of the matrices of this rank", float(away) / float(whole), BALANCED, "The part is told."
         )
-    return place.lift(seen)
+    return lifted
 
 
 def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Params:
@@ -194,14 +197,13 @@ def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Pa
         checked_point(where, f"tangent[{k}]", move) for k, move in enumerate(checked_params(where, "tangent", tangent))
     )
     place.model.check(moves, f"{where}: tangent")
-    moved, _ = place.model.pushforward(place.layers, place.memo, moves)
-    return place.lift(place.left.T @ moved @ place.right_t.T)
+    return _projected(place, moves)
 
 
 def horizontality_defect(params: Any, tangent: Any, *, rank: int | None = None) -> Float[Array, ""]:
     """Norm of what is not horizontal in a tangent of balanced layers; zero if and only if it is horizontal."""
     seen = horizontal_part(params, tangent, rank=rank)
-    return norm(add_scaled(tuple(jnp.asarray(move, dtype=float) for move in tangent), -1.0, seen))
+    return _apart(tuple(jnp.asarray(move, dtype=float) for move in tangent), seen)
 
 
 def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "entries rows columns"], ...]:
@@ -219,13 +221,7 @@ def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Arr
         those with $k \le r$ or $l \le r$.
     """
     place = _place("horizontal_basis", params, rank)
-
-    def element(k: Array, l: Array) -> Params:  # noqa: E741
-        scaled = jnp.outer(place.left[:, k], place.right_t[l]) / jnp.sqrt(place.eigenvalues[k, l])
-        return place.model.pullback(place.layers, place.memo, scaled)
-
-    k, l = (jnp.asarray(index) for index in np.nonzero(np.asarray(place.kept)))  # noqa: E741
-    return jax.vmap(element)(k, l)
+    return _elements(place, *(jnp.asarray(index) for index in np.nonzero(np.asarray(place.kept))))
 
 
 def vertical_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "turns rows columns"], ...]:
@@ -241,22 +237,7 @@ def vertical_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array
     Returns:
         For each layer its part of all $(L-1)d(d-1)/2$ elements, or $(L-1)(dr - r(r+1)/2)$.
     """
-    place = _place("vertical_basis", params, rank)
-    layers, size = place.layers, place.model.widths[0]
-    elements = []
-    for hidden in range(1, place.model.depth):
-        frame = jnp.eye(size) if rank is None else jnp.linalg.svd(layers[hidden - 1])[0]
-        for i, j in itertools.combinations(range(size), 2):
-            if i >= place.rank:
-                continue
-            turn = jnp.outer(frame[:, i], frame[:, j]) - jnp.outer(frame[:, j], frame[:, i])
-            moves = [jnp.zeros_like(layer) for layer in layers]
-            moves[hidden - 1] = turn @ layers[hidden - 1]
-            moves[hidden] = -layers[hidden] @ turn
-            elements.append(moves)
-    if not elements:
-        return tuple(jnp.zeros((0, size, size)) for _ in layers)
-    return tuple(jnp.stack(parts) for parts in zip(*elements, strict=True))
+    return _turned(_place("vertical_basis", params, rank).layers, rank)
 
 
 def vertical_gram(params: Any) -> Float[Array, "turns turns"]:
@@ -278,14 +259,54 @@ def vertical_gram(params: Any) -> Float[Array, "turns turns"]:
         >>> float(jnp.linalg.det(vertical_gram(layers)).round(12))
         5.0
     """
-    flat = jnp.concatenate([part.reshape(part.shape[0], -1) for part in vertical_basis(params)], axis=1)
+    return _gram(vertical_basis(params))
+
+
+@functools.partial(jax.jit, static_argnames="rank")
+def _turned(layers: Params, rank: int | None) -> tuple[Float[Array, "turns rows columns"], ...]:
+    """The tangents along which one hidden layer is turned in one plane."""
+    size, elements = layers[0].shape[0], []
+    for hidden in range(1, len(layers)):
+        frame = jnp.eye(size) if rank is None else jnp.linalg.svd(layers[hidden - 1])[0]
+        for i, j in itertools.combinations(range(size), 2):
+            if rank is not None and i >= rank:
+                continue
+            turn = jnp.outer(frame[:, i], frame[:, j]) - jnp.outer(frame[:, j], frame[:, i])
+            moves = [jnp.zeros_like(layer) for layer in layers]
+            moves[hidden - 1] = turn @ layers[hidden - 1]
+            moves[hidden] = -layers[hidden] @ turn
+            elements.append(moves)
+    if not elements:
+        return tuple(jnp.zeros((0, size, size)) for _ in layers)
+    return tuple(jnp.stack(parts) for parts in zip(*elements, strict=True))
+
+
+@jax.jit
+def _gram(basis: tuple[Float[Array, "turns rows columns"], ...]) -> Float[Array, "turns turns"]:
+    flat = jnp.concatenate([part.reshape(part.shape[0], -1) for part in basis], axis=1)
     return flat @ flat.T / 2
+
+
+@jax.jit
+def _between(values: Float[Array, " modes"], frames: list[Matrix]) -> Params:
+    return tuple((above * values) @ below.T for below, above in itertools.pairwise(frames))
+
+
+@jax.jit
+def _least_norm(matrix: Matrix, depth: Any) -> Float[Array, ""]:
+    return depth * jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) ** (2 / depth))
+
+
+@jax.jit
+def _apart(first: Params, second: Params) -> Float[Array, ""]:
+    return norm(add_scaled(first, -1.0, second))
 
 
 def _orthogonal(where: str, name: str, value: Any, size: int) -> Matrix:
     matrix = checked_point(where, name, value)
     check_shape(where, name, matrix, (size, size))
-    missed = float(jnp.max(jnp.abs(matrix.T @ matrix - jnp.eye(size)), initial=0.0))
+    seen = np.asarray(matrix)
+    missed = float(np.max(np.abs(seen.T @ seen - np.eye(size)), initial=0.0))
     if missed > ORTHOGONAL:
         raise HypothesisError(f"{where}: {name} is orthogonal", missed, ORTHOGONAL)
     return matrix
@@ -302,7 +323,6 @@ class _Place(NamedTuple):
     right_t: Matrix
     eigenvalues: Matrix
     kept: Bool[Array, "rows columns"]
-    rank: int
 
     def lift(self, seen: Matrix) -> Params:
         """The horizontal tangent over a tangent given in the singular frame."""
@@ -319,19 +339,13 @@ def _place(where: str, params: Any, rank: int | None) -> _Place:
     model.check(layers, where)
     if len(set(model.widths)) > 1:
         raise ValueError(f"{where}: params must be square layers of one width, but the widths are {model.widths}.")
-    imbalance = float(np.max(np.asarray(balancedness(layers)), initial=0.0)) / max(float(norm(layers)) ** 2, 1e-300)
+    place, found = _framed(model, layers, model.widths[0] if rank is None else rank)
+    imbalance, size, least, most = (float(number) for number in found)
+    imbalance = imbalance / max(size**2, 1e-300)
     if imbalance > BALANCED:
         raise HypothesisError("balanced layers", imbalance, BALANCED, "balanced_lift of their product gives such.")
-    product, memo = model.forward(layers)
-    left, values, right_t = jnp.linalg.svd(product)
-    size = model.widths[0]
     if rank is not None:
-        _check_rank(where, rank, jnp.linalg.svd(layers[0], compute_uv=False))
-    alive = jnp.arange(size) < (size if rank is None else rank)
-    values = jnp.where(alive, values, 0.0)
-    eigenvalues = model.depth * pair_eigenvalue(values[:, None], values[None], 1 / model.depth)
-    kept = (alive[:, None] | alive[None]) | (model.depth == 1)
-    least, most = float(jnp.min(jnp.where(kept, eigenvalues, jnp.inf))), float(jnp.max(eigenvalues))
+        _check_rank(where, rank, np.linalg.svd(layers[0], compute_uv=False))
     if least * LARGEST_CONDITION < most or most == 0:
         raise HypothesisError(
             "layers of full rank" if rank is None else f"layers of rank {rank}",
@@ -339,10 +353,46 @@ def _place(where: str, params: Any, rank: int | None) -> _Place:
             LARGEST_CONDITION,
             "The ratio of the eigenvalues of the metric is told; rank= asks for layers of lower rank.",
         )
-    return _Place(layers, model, product, memo, left, right_t, eigenvalues, kept, size if rank is None else rank)
+    return place
 
 
-def _check_rank(where: str, rank: int, values: Float[Array, " modes"]) -> None:
+@jax.jit
+def _framed(model: DeepLinear, layers: Params, rank: Any) -> tuple[_Place, tuple[Float[Array, ""], ...]]:
+    """The place, unchecked; the largest imbalance, the norm, and the smallest and largest eigenvalue that count."""
+    product, memo = model.forward(layers)
+    left, values, right_t = jnp.linalg.svd(product)
+    alive = jnp.arange(model.widths[0]) < rank
+    values = jnp.where(alive, values, 0.0)
+    eigenvalues = model.depth * pair_eigenvalue(values[:, None], values[None], 1 / model.depth)
+    kept = (alive[:, None] | alive[None]) | (model.depth == 1)
+    least, most = jnp.min(jnp.where(kept, eigenvalues, jnp.inf)), jnp.max(eigenvalues)
+    place = _Place(layers, model, product, memo, left, right_t, eigenvalues, kept)
+    return place, (jnp.max(balancedness(layers), initial=0.0), norm(layers), least, most)
+
+
+@jax.jit
+def _lifted(place: _Place, vector: Matrix) -> tuple[Params, Float[Array, ""], Float[Array, ""]]:
+    """The horizontal tangent, the norm of what leads to matrices of higher rank, and that of the whole."""
+    seen = place.left.T @ vector @ place.right_t.T
+    return place.lift(seen), jnp.linalg.norm(jnp.where(place.kept, 0.0, seen)), jnp.linalg.norm(vector)
+
+
+@jax.jit
+def _projected(place: _Place, moves: Params) -> Params:
+    moved, _ = place.model.pushforward(place.layers, place.memo, moves)
+    return place.lift(place.left.T @ moved @ place.right_t.T)
+
+
+@jax.jit
+def _elements(place: _Place, rows: Array, columns: Array) -> tuple[Float[Array, "entries rows columns"], ...]:
+    def element(k: Array, l: Array) -> Params:  # noqa: E741
+        scaled = jnp.outer(place.left[:, k], place.right_t[l]) / jnp.sqrt(place.eigenvalues[k, l])
+        return place.model.pullback(place.layers, place.memo, scaled)
+
+    return jax.vmap(element)(rows, columns)
+
+
+def _check_rank(where: str, rank: int, values: np.ndarray) -> None:
     """Refuse a rank that singular values do not have."""
     check_count(where, "rank", rank, at_least=1, at_most=values.shape[0])
     relative = np.asarray(values) / max(float(values[0]), 1e-300)

@@ -124,7 +124,8 @@ def matrix_flow(
 
     Example:
         >>> from deeplinear.models import SquaredDistance
-        >>> run = matrix_flow(SquaredDistance(jnp.zeros((1, 1))), [[2.0]], jnp.inf, [4.0], rtol=1e-10, atol=1e-12)
+        >>> energy, start = SquaredDistance(jnp.zeros((2, 2))), 2 * jnp.eye(2)
+        >>> run = matrix_flow(energy, start, jnp.inf, [4.0], coordinates="matrix", rtol=1e-10, atol=1e-12)
         >>> run.status, round(float(run.end[0, 0]), 8)
         (('time limit',), 0.34815531)
     """
@@ -153,7 +154,7 @@ def matrix_flow(
     limits = Limits(*(jnp.asarray(x, dtype=float) for x in (*numbers, FLAT if depth > 1 else -1.0, rtol, atol)))
     if coordinates == "singular":
         for one in starts:
-            refuse_repeated(where, jnp.linalg.svd(jnp.asarray(one), compute_uv=False))
+            refuse_repeated(where, jnp.asarray(np.linalg.svd(one, compute_uv=False), dtype=float))
     runner = Runner(metric, outputs, limits, chart, solver, steps, coordinates == "auto")
     logs = [Log(len(outputs), starts.shape[-1], points) for _ in starts]
     width = 1 if jax.default_backend() == "cpu" else min(TOGETHER, len(starts))

@@ -78,12 +78,12 @@ def layer_exponents(metric: Metric) -> Float[Array, "3 layers"]:
     if math.isinf(metric.depth):
         nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE)
         inner = 0.5 + nodes / 2
-        return jnp.asarray(np.stack([1 - inner, inner, weights / 2]))
+        return jnp.asarray(np.stack([1 - inner, inner, weights / 2]), dtype=float)
     depth = int(metric.depth)
     terms = np.zeros((3, -(-depth // QUADRATURE) * QUADRATURE))
     layers = np.arange(1, depth + 1)
     terms[:, :depth] = (depth - layers) / depth, (layers - 1) / depth, np.full(depth, float(metric.scale) / depth)
-    return jnp.asarray(terms)
+    return jnp.asarray(terms, dtype=float)
 
 
 def geodesic_field_sum(exponents: Float[Array, "3 layers"], point: Matrix, momentum: Matrix) -> tuple[Matrix, Matrix]:

@@ -7,6 +7,7 @@ small, and not balanced.
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -67,11 +68,14 @@ def relative_imbalance(params: Any) -> Float[Array, ""]:
         >>> float(relative_imbalance((jnp.eye(1), 2.0 * jnp.eye(1))))
         0.75
     """
-    layers = checked_chain("relative_imbalance", params)
-    largest = max(float(jnp.sum(layer**2)) for layer in layers)
-    if largest == 0:
-        return jnp.zeros(())
-    return jnp.max(balancedness(layers), initial=0.0) / largest
+    return _relative(checked_chain("relative_imbalance", params))
+
+
+@jax.jit
+def _relative(layers: Params) -> Float[Array, ""]:
+    largest = jnp.max(jnp.stack([jnp.sum(layer**2) for layer in layers]))
+    found = jnp.max(balancedness(layers), initial=0.0)
+    return jnp.where(largest > 0, found / jnp.where(largest > 0, largest, 1.0), 0.0)
 
 
 def is_balanced(params: Any, *, tolerance: float = 1e-8) -> bool:

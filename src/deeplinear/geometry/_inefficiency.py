@@ -88,4 +88,4 @@ def path_inefficiency(
     apart = distance(start, run.end, depth, normalised=normalised)
     if apart == 0:
         raise HypothesisError(f"{where}: the flow moves", float(np.ravel(run.gradients)[0]), 0.0, "It starts at rest.")
-    return Inefficiency(length / apart, length, apart, jnp.asarray(run.end), status)
+    return Inefficiency(length / apart, length, apart, jnp.asarray(run.end, dtype=float), status)

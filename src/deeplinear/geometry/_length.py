@@ -109,7 +109,7 @@ def _speeds(
         weights, points, velocities = _through_samples(where, curve, times, velocity)
     for name, array in (("curve", points), ("velocity", velocities)):
         check_finite(where, name, array)
-    speeds, conditions = point_speeds(metric, jnp.asarray(points), jnp.asarray(velocities))
+    speeds, conditions = point_speeds(metric, jnp.asarray(points, dtype=float), jnp.asarray(velocities, dtype=float))
     worst = float(np.max(np.asarray(conditions)))
     if depth > 1 and not worst <= LARGEST_CONDITION:
         raise HypothesisError(

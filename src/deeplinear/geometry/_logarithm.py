@@ -192,13 +192,13 @@ def _closed(
     )
     angle = 0.0 if depth == 1 else max((abs(angle) for _, angle in planes_between(a, b)), default=0.0)
     return Connection(
-        start=jnp.asarray(a),
-        end=jnp.asarray(b),
+        start=jnp.asarray(a, dtype=float),
+        end=jnp.asarray(b, dtype=float),
         depth=depth,
         normalised=scale == 1,
         case=form.case,
-        momentum=jnp.asarray(velocity if depth == 1 else momenta_of(1 / depth, a, velocity)[0] / scale),
-        velocity=jnp.asarray(velocity),
+        momentum=jnp.asarray(velocity if depth == 1 else momenta_of(1 / depth, a, velocity)[0] / scale, dtype=float),
+        velocity=jnp.asarray(velocity, dtype=float),
         length=length if converged else math.nan,
         lower_bound=distance_lower_bound(a, b, depth, normalised=normalised),
         residual=residual,
@@ -297,13 +297,13 @@ def connect(
     converged = missed <= tolerance * float(np.max(np.abs(last))) and math.isfinite(length)
     angle = max((abs(angle) for _, angle in turns), default=0.0)
     return Connection(
-        start=jnp.asarray(a),
-        end=jnp.asarray(b),
+        start=jnp.asarray(a, dtype=float),
+        end=jnp.asarray(b, dtype=float),
         depth=depth,
         normalised=scale == 1,
         case=NUMERIC,
-        momentum=jnp.asarray(momentum),
-        velocity=jnp.asarray(velocity),
+        momentum=jnp.asarray(momentum, dtype=float),
+        velocity=jnp.asarray(velocity, dtype=float),
         length=length if converged else math.nan,
         lower_bound=distance_lower_bound(a, b, depth, normalised=normalised),
         residual=residual,
@@ -457,11 +457,11 @@ def shoot_end(metric: Metric, point: np.ndarray, momentum: np.ndarray) -> np.nda
     """End of the geodesic at time 1, as exactly as it can be had; `None` where it does not come so far."""
     found = shoot(
         metric,
-        jnp.asarray(point),
-        jnp.asarray(momentum),
-        padded_times(jnp.ones(1)),
-        jnp.asarray(1e-12),
-        jnp.asarray(1e-14),
+        jnp.asarray(point, dtype=float),
+        jnp.asarray(momentum, dtype=float),
+        padded_times(np.ones(1)),
+        jnp.asarray(1e-12, dtype=float),
+        jnp.asarray(1e-14, dtype=float),
     )
     end = np.asarray(found.end[0])
     return end if bool(found.finished) and int(found.event) < 0 and bool(np.all(np.isfinite(end))) else None

@@ -14,6 +14,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -75,17 +76,15 @@ def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False)
     where = "metric_eigenvalue"
     check_x64(where)
     checked_depth(where, depth)
-    first, second = jnp.broadcast_arrays(
-        *(jnp.asarray(checked_layer(where, n, v), dtype=float) for n, v in (("a", a), ("b", b)))
-    )
+    first, second = (jnp.asarray(checked_layer(where, n, v), dtype=float) for n, v in (("a", a), ("b", b)))
     for name, values in (("a", first), ("b", second)):
         check_finite(where, name, values)
         if is_concrete(values) and np.any(np.asarray(values) < 0):
-            raise ValueError(f"{where}: {name} must not be negative, but reaches {float(jnp.min(values)):g}.")
-    value = pair_eigenvalue(first, second, 1 / depth)
-    return value if normalised or math.isinf(depth) else depth * value
+            raise ValueError(f"{where}: {name} must not be negative, but reaches {np.min(values):g}.")
+    return _scaled(first, second, 1 / depth, 1.0 if normalised or math.isinf(depth) else float(depth))
 
 
+@jax.jit
 def pair_eigenvalue(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
     r"""Normalised eigenvalue as a function of $r = 1/L$, unchecked: one program for every depth.
 
@@ -109,6 +108,7 @@ def pair_eigenvalue(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any) -
     return jnp.where(high > 0, safe ** (2 - 2 * rate) * ratio, jnp.where(rate == 1, 1.0, 0.0))
 
 
+@jax.jit
 def log_ratio(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""$\ln(a/b)$ of positive numbers, exact to rounding for close ones too."""
     a, b = jnp.broadcast_arrays(a, b)
@@ -160,7 +160,7 @@ class Metric(eqx.Module):
     def eigenvalues(self, point: Any) -> Float[Array, "rows columns"]:
         r"""$\lambda_L(s_k, s_l)$ for all pairs, $k$ over the rows and $l$ over the columns of the matrix."""
         point = checked_point("Metric.eigenvalues", "point", point)
-        return self._frame(point)[1]
+        return _frame(self, point)[1]
 
     def apply(self, point: Any, vector: Any) -> Matrix:
         r"""$A_L[X](Z)$: the Riemannian gradient of an energy whose gradient is $Z$.
@@ -169,9 +169,7 @@ class Metric(eqx.Module):
             point: $X$.
             vector: $Z$, of the same shape.
         """
-        point, vector = _pair("Metric.apply", point, vector)
-        (left, right_t), values = self._frame(point)
-        return left @ (values * (left.T @ vector @ right_t.T)) @ right_t
+        return _applied(self, *_pair("Metric.apply", point, vector))
 
     def inverse(self, point: Any, vector: Any, *, pseudo: bool = False) -> Matrix:
         r"""$A_L[X]^{-1}(Z)$.
@@ -185,21 +183,16 @@ class Metric(eqx.Module):
             HypothesisError: The operator is singular, or nearly so.
         """
         point, vector = _pair("Metric.inverse", point, vector)
-        (left, right_t), values = self._frame(point)
-        largest = jnp.max(values)
-        kept = values > largest / LARGEST_CONDITION
-        if not pseudo and is_concrete(kept) and not bool(jnp.all(kept)):
-            worst = float(largest / jnp.min(values)) if float(jnp.min(values)) > 0 else math.inf
+        solved, least, largest = _inverted(self, point, vector, 0.0 if pseudo else math.nan)
+        if not pseudo and is_concrete(least) and not float(least) > float(largest) / LARGEST_CONDITION:
+            worst = float(largest) / float(least) if float(least) > 0 else math.inf
             raise HypothesisError(
                 "a matrix of full rank",
                 worst,
                 LARGEST_CONDITION,
                 "The ratio of the eigenvalues of the operator is told; pseudo=True leaves out where it vanishes.",
             )
-        scaled = jnp.where(
-            kept, (left.T @ vector @ right_t.T) / jnp.where(kept, values, 1.0), 0.0 if pseudo else jnp.nan
-        )
-        return left @ scaled @ right_t
+        return solved
 
     def inner(self, point: Any, first: Any, second: Any, *, pseudo: bool = False) -> Float[Array, ""]:
         r"""$g_X(Y, Z)$.
@@ -213,7 +206,7 @@ class Metric(eqx.Module):
         where = "Metric.inner"
         point, first = _pair(where, point, first, "first")
         _, second = _pair(where, point, second, "second")
-        return jnp.sum(first * self.inverse(point, second, pseudo=pseudo))
+        return _dot(first, self.inverse(point, second, pseudo=pseudo))
 
     def norm(self, point: Any, vector: Any, *, pseudo: bool = False) -> Float[Array, ""]:
         r"""$\sqrt{g_X(Z, Z)}$."""
@@ -221,20 +214,54 @@ class Metric(eqx.Module):
 
     def dense(self, point: Any) -> Float[Array, "entries entries"]:
         """The operator as a matrix on the entries in row-major order; for small matrices."""
-        point = checked_point("Metric.dense", "point", point)
-        (left, right_t), values = self._frame(point)
-        basis = jnp.einsum("ik,lj->ijkl", left, right_t).reshape(point.size, point.size)
-        return (basis * values.ravel()) @ basis.T
+        return _dense(self, checked_point("Metric.dense", "point", point))
 
-    def _frame(self, point: Matrix) -> tuple[tuple[Matrix, Matrix], Matrix]:
-        """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
-        rows, columns = point.shape
-        left, values, right_t = jnp.linalg.svd(point, full_matrices=True)
-        # Below the rounding of a decomposition a singular value is zero; at infinite depth no other is near to it.
-        rounding = max(rows, columns) * jnp.finfo(point.dtype).eps
-        values = jnp.where(values < rounding * values[0], 0.0, values)
-        one, other = (jnp.pad(values, (0, size - values.shape[0])) for size in (rows, columns))
-        return (left, right_t), self.scale * pair_eigenvalue(one[:, None], other[None], self.rate)
+
+@jax.jit
+def _scaled(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any, scale: Any) -> Float[Array, "..."]:
+    return scale * pair_eigenvalue(a, b, rate)
+
+
+@jax.jit
+def _frame(metric: Metric, point: Matrix) -> tuple[tuple[Matrix, Matrix], Matrix]:
+    """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
+    rows, columns = point.shape
+    left, values, right_t = jnp.linalg.svd(point, full_matrices=True)
+    # Below the rounding of a decomposition a singular value is zero; at infinite depth no other is near to it.
+    rounding = max(rows, columns) * jnp.finfo(point.dtype).eps
+    values = jnp.where(values < rounding * values[0], 0.0, values)
+    one, other = (jnp.pad(values, (0, size - values.shape[0])) for size in (rows, columns))
+    return (left, right_t), metric.scale * pair_eigenvalue(one[:, None], other[None], metric.rate)
+
+
+@jax.jit
+def _applied(metric: Metric, point: Matrix, vector: Matrix) -> Matrix:
+    (left, right_t), values = _frame(metric, point)
+    return left @ (values * (left.T @ vector @ right_t.T)) @ right_t
+
+
+@jax.jit
+def _inverted(
+    metric: Metric, point: Matrix, vector: Matrix, vanished: Any
+) -> tuple[Matrix, Float[Array, ""], Float[Array, ""]]:
+    """The inverse, with a number where the operator vanishes, and its smallest and largest eigenvalue."""
+    (left, right_t), values = _frame(metric, point)
+    largest = jnp.max(values)
+    kept = values > largest / LARGEST_CONDITION
+    scaled = jnp.where(kept, (left.T @ vector @ right_t.T) / jnp.where(kept, values, 1.0), vanished)
+    return left @ scaled @ right_t, jnp.min(values), largest
+
+
+@jax.jit
+def _dot(first: Matrix, second: Matrix) -> Float[Array, ""]:
+    return jnp.sum(first * second)
+
+
+@jax.jit
+def _dense(metric: Metric, point: Matrix) -> Float[Array, "entries entries"]:
+    (left, right_t), values = _frame(metric, point)
+    basis = jnp.einsum("ik,lj->ijkl", left, right_t).reshape(point.size, point.size)
+    return (basis * values.ravel()) @ basis.T
 
 
 def _pair(where: str, point: Any, vector: Any, name: str = "vector") -> tuple[Matrix, Matrix]:

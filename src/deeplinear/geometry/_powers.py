@@ -8,6 +8,7 @@ no special case.
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -35,7 +36,12 @@ def power_difference(a: Any, b: Any, exponent: Any) -> Float[Array, "..."]:
         >>> round(float(power_difference(4.0, 9.0, 0.5)), 12), float(power_difference(4.0, 4.0, 0.5))
         (0.2, 0.25)
     """
-    first, second, p = jnp.broadcast_arrays(*(jnp.asarray(v, dtype=float) for v in (a, b, exponent)))
+    return _power_difference(*(jnp.asarray(v, dtype=float) for v in (a, b, exponent)))
+
+
+@jax.jit
+def _power_difference(a: Array, b: Array, exponent: Array) -> Float[Array, "..."]:
+    first, second, p = jnp.broadcast_arrays(a, b, exponent)
     high, low = jnp.maximum(first, second), jnp.minimum(first, second)
     apart = log_ratio(high, low)
     equal = apart == 0
@@ -64,11 +70,18 @@ def power_derivative(matrix: Any, direction: Any, exponent: float) -> Matrix:
     check_shape(where, "matrix", point, (point.shape[0], point.shape[0]))
     check_shape(where, "direction", vector, point.shape)
     check_number(where, "exponent", exponent)
+    found, least = _power_derivative(point, vector, exponent)
+    if is_concrete(least) and float(least) <= 0:
+        raise HypothesisError(f"{where}: matrix is positive definite", -float(least), 0.0)
+    return found
+
+
+@jax.jit
+def _power_derivative(point: Matrix, vector: Matrix, exponent: Any) -> tuple[Matrix, Float[Array, ""]]:
+    """The derivative, and the smallest eigenvalue."""
     values, vectors = jnp.linalg.eigh((point + point.T) / 2)
-    if is_concrete(values) and float(values[0]) <= 0:
-        raise HypothesisError(f"{where}: matrix is positive definite", float(-values[0]), 0.0)
     weights = power_difference(values[:, None], values[None], exponent)
-    return vectors @ (weights * (vectors.T @ ((vector + vector.T) / 2) @ vectors)) @ vectors.T
+    return vectors @ (weights * (vectors.T @ ((vector + vector.T) / 2) @ vectors)) @ vectors.T, values[0]
 
 
 def gram_power_derivative(point: Any, direction: Any, exponent: float) -> tuple[Matrix, Matrix]:
@@ -87,15 +100,27 @@ def gram_power_derivative(point: Any, direction: Any, exponent: float) -> tuple[
     check_shape(where, "point", matrix, (matrix.shape[0], matrix.shape[0]))
     check_shape(where, "direction", vector, matrix.shape)
     check_number(where, "exponent", exponent)
+    found, values = _gram_power_derivative(matrix, vector, exponent)
+    if is_concrete(values) and np.asarray(values)[-1] <= 0:
+        lacking = float(np.sum(np.asarray(values) <= 0))
+        raise HypothesisError("a matrix of full rank", lacking, 0.0, "The rank that lacks is told.")
+    return found
+
+
+@jax.jit
+def _gram_power_derivative(
+    matrix: Matrix, vector: Matrix, exponent: Any
+) -> tuple[tuple[Matrix, Matrix], Float[Array, " modes"]]:
+    """The derivatives, and the singular values."""
     left, values, right_t = jnp.linalg.svd(matrix)
-    if is_concrete(values) and float(values[-1]) <= 0:
-        raise HypothesisError("a matrix of full rank", float(jnp.sum(values <= 0)), 0.0, "The rank that lacks is told.")
     seen = left.T @ vector @ right_t.T
     weights = power_difference(values[:, None] ** 2, values[None] ** 2, exponent)
     outer, inner = seen * values, values[:, None] * seen
-    return left @ (weights * (outer + outer.T)) @ left.T, right_t.T @ (weights * (inner + inner.T)) @ right_t
+    found = left @ (weights * (outer + outer.T)) @ left.T, right_t.T @ (weights * (inner + inner.T)) @ right_t
+    return found, values
 
 
+@jax.jit
 def eigenvalue_difference(values: Float[Array, " modes"], rate: Any) -> Float[Array, "modes modes modes"]:
     r"""$T_{ijk} = (\lambda(x_i, x_k) - \lambda(x_j, x_k))/(x_i - x_j)$, with $x = s^2$, of the normalised eigenvalues.
 

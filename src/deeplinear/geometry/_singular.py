@@ -11,6 +11,7 @@ decomposition is needed while the flow is followed, products of matrices alone, 
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -62,26 +63,34 @@ def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
     x, z = checked_point(where, "point", point), checked_point(where, "velocity", velocity)
     check_shape(where, "point", x, (x.shape[0], x.shape[0]))
     check_shape(where, "velocity", z, x.shape)
-    left, values, right_t = jnp.linalg.svd(x)
+    found, values = _derivative(x, z)
     refuse_repeated(where, values)
+    return found
+
+
+@jax.jit
+def _derivative(x: Matrix, z: Matrix) -> tuple[SingularDerivative, Float[Array, " modes"]]:
+    left, values, right_t = jnp.linalg.svd(x)
     seen = left.T @ z @ right_t.T
     same = jnp.eye(values.shape[0], dtype=bool)
     apart = (values[None] - values[:, None]) * (values[None] + values[:, None])
     weights = jnp.where(same, 0.0, 1.0 / jnp.where(same, 1.0, apart))
-    return SingularDerivative(
+    found = SingularDerivative(
         jnp.diagonal(seen),
         weights * (seen * values + values[:, None] * seen.T),
         weights * (values[:, None] * seen + seen.T * values),
     )
+    return found, values
 
 
 def refuse_repeated(where: str, values: Float[Array, " modes"]) -> None:
     """Refuse a spectrum with a zero or with neighbours that coincide; abstract values pass unseen."""
     if not is_concrete(values):
         return
-    if not float(jnp.min(values)) > 0:
-        raise HypothesisError(f"{where}: a matrix of full rank", float(jnp.sum(values <= 0)), 0.0)
-    gap = float(log_gap(jnp.log(values)))
+    seen = np.asarray(values)
+    if not np.min(seen) > 0:
+        raise HypothesisError(f"{where}: a matrix of full rank", float(np.sum(seen <= 0)), 0.0)
+    gap = spectrum_gap(seen)
     if not gap > DISTINCT:
         raise HypothesisError(
             f"{where}: distinct singular values",
@@ -90,6 +99,11 @@ def refuse_repeated(where: str, values: Float[Array, " modes"]) -> None:
             "The smallest difference of their logarithms is told; it must be greater. Singular vectors have no "
             "derivative there, and the flow is followed in matrix coordinates.",
         )
+
+
+def spectrum_gap(values: np.ndarray) -> float:
+    """`log_gap` of the logarithms of given singular values."""
+    return float(np.min(np.diff(np.sort(np.log(values))), initial=np.inf))
 
 
 def log_gap(logs: Float[Array, " modes"]) -> Float[Array, ""]:

@@ -12,8 +12,9 @@ from jaxtyping import Array, Bool, Float, Int
 from deeplinear.core import HypothesisError, Matrix, integrate
 from deeplinear.geometry._charts import AbstractChart, MatrixChart, SingularChart, SpectralChart, State, settle
 from deeplinear.geometry._energies import AbstractSpectralEnergy
+from deeplinear.geometry._exponential import padded_times
 from deeplinear.geometry._metric import Metric
-from deeplinear.geometry._singular import DISTINCT, log_gap
+from deeplinear.geometry._singular import DISTINCT, log_gap, spectrum_gap
 from deeplinear.models import AbstractLoss
 
 CLOSED, REOPENED = 1e-5, 1e-4
@@ -132,13 +133,13 @@ class Runner:
         """First stretches of several members; places that are left over do nothing."""
         lacking = width - len(energies)
         batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *energies, *[energies[-1]] * lacking)
-        full = jnp.asarray(np.concatenate([starts, np.repeat(starts[-1:], lacking, axis=0)]))
-        begins = jnp.where(np.arange(width) < len(energies), 0.0, self.outputs[-1])
-        times = jnp.asarray(self.outputs)
+        full = jnp.asarray(np.concatenate([starts, np.repeat(starts[-1:], lacking, axis=0)]), dtype=float)
+        begins = jnp.asarray(np.where(np.arange(width) < len(energies), 0.0, self.outputs[-1]), dtype=float)
+        times = padded_times(self.outputs)
         found = jax.device_get(
             _many(self.metric, batch, full, times, begins, self.limits, self.chart, self.solver, self.steps)
         )
-        return [Stretch(*(leaf[position] for leaf in found)) for position in range(len(energies))]
+        return [self._trimmed(Stretch(*(leaf[position] for leaf in found))) for position in range(len(energies))]
 
     def _finish(self, energy: AbstractLoss, start: np.ndarray, log: Log, chart: str, stretch: Any) -> None:
         """Follow one member to its end, given its first stretch if that is known."""
@@ -158,7 +159,7 @@ class Runner:
             if not self.may_switch:
                 raise HypothesisError(
                     f"matrix_flow: distinct singular values (they meet at time {log.time:.6g})",
-                    float(log_gap(jnp.log(jnp.asarray(stretch.end_spectrum)))),
+                    spectrum_gap(stretch.end_spectrum),
                     DISTINCT,
                     "The smallest difference of their logarithms is told. Take coordinates='auto' or 'matrix'.",
                 )
@@ -176,12 +177,12 @@ class Runner:
             reopened=jnp.asarray(REOPENED if fallen and not stays else np.inf, dtype=float),
         )
         begin, length = jnp.asarray(log.time, dtype=float), jnp.asarray(log.length, dtype=float)
-        times = jnp.asarray(self.outputs)
-        return jax.device_get(
+        times = padded_times(self.outputs)
+        found = jax.device_get(
             _one(
                 self.metric,
                 energy,
-                jnp.asarray(point),
+                jnp.asarray(point, dtype=float),
                 times,
                 begin,
                 limits,
@@ -191,6 +192,12 @@ class Runner:
                 length,
             )
         )
+        return self._trimmed(found)
+
+    def _trimmed(self, stretch: Any) -> Any:
+        """The outputs that were asked for, without the repetitions of the last."""
+        names = ("points", "spectra", "energies", "lengths")
+        return stretch._replace(**{name: getattr(stretch, name)[: len(self.outputs)] for name in names})
 
 
 def _follow(

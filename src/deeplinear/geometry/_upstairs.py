@@ -18,8 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from deeplinear.core import HypothesisError, Params, check_number, check_shape, checked_params, integrate
-from deeplinear.geometry._exponential import COMPLETE, LIMIT, SINGULAR, SMALLEST, STEPS, checked_times
+from deeplinear.core import HypothesisError, Matrix, Params, check_number, check_shape, checked_params, integrate
+from deeplinear.geometry._exponential import (
+    COMPLETE,
+    LIMIT,
+    SINGULAR,
+    SMALLEST,
+    STEPS,
+    checked_times,
+    padded_times,
+    travelled,
+)
 from deeplinear.geometry._fibres import BALANCED, balanced_layers
 from deeplinear.geometry._imbalance import checked_chain, relative_imbalance
 from deeplinear.geometry._metric import checked_point
@@ -59,19 +68,17 @@ class BalancedGeodesic(eqx.Module):
     @property
     def imbalance(self) -> Float[Array, " times"]:
         r"""Largest $\|W_{l+1}^\top W_{l+1} - W_lW_l^\top\|_F$ at the times, which is zero on the surface."""
-        above, below = self.layers[:, 1:], self.layers[:, :-1]
-        gaps = jnp.swapaxes(above, -1, -2) @ above - below @ jnp.swapaxes(below, -1, -2)
-        return jnp.max(jnp.linalg.norm(gaps, axis=(-2, -1)), axis=1, initial=0.0)
+        return _imbalances(self.layers)
 
     @property
     def speed(self) -> Float[Array, ""]:
         """Norm of the velocity at the first time."""
-        return jnp.linalg.norm(self.velocities[0])
+        return _first_norm(self.velocities)
 
     @property
     def length(self) -> Float[Array, ""]:
         """Speed times the time from the first to the last of the times."""
-        return self.speed * (self.times[-1] - self.times[0])
+        return travelled(self.speed, self.times)
 
 
 def balanced_geodesic(
@@ -102,16 +109,20 @@ def balanced_geodesic(
     ts = checked_times(where, times)
     check_number(where, "rtol", rtol, above=0.0, at_most=1e-2)
     check_number(where, "atol", atol, above=0.0)
-    found = _climb(layers, moves, ts, jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float))
-    stack, speeds = found.states
+    many = padded_times(np.asarray(ts))
+    found = _climb(layers, moves, many, jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float))
+    seen = [np.asarray(ts), *(np.asarray(part)[: len(ts)] for part in found.states)]
     if bool(found.finished) and int(found.event) < 0:
-        return BalancedGeodesic(ts, stack, speeds, found.time, found.steps, COMPLETE)
-    reached = np.asarray(ts) < float(found.time)
+        kept = (jnp.asarray(part, dtype=float) for part in seen)
+        return BalancedGeodesic(*kept, end_time=found.time, steps=found.steps, status=COMPLETE)
+    reached = seen[0] < float(found.time)
     if int(found.event) != PASSED:
-        rest = found.time[None], found.end[0][None], found.end[1][None]
+        rest = [np.asarray(part)[None] for part in (found.time, *found.end)]
     else:
-        rest = (jnp.zeros(1), layers[None], moves[None]) if not np.any(reached) else (ts[:0], stack[:0], speeds[:0])
-    kept = (jnp.concatenate([part[reached], more]) for part, more in zip((ts, stack, speeds), rest, strict=True))
+        rest = [part[:0] for part in seen] if np.any(reached) else [np.asarray(x)[None] for x in (0.0, layers, moves)]
+    kept = (
+        jnp.asarray(np.concatenate([part[reached], more]), dtype=float) for part, more in zip(seen, rest, strict=True)
+    )
     status = SINGULAR if int(found.event) >= 0 else LIMIT
     return BalancedGeodesic(*kept, end_time=found.time, steps=found.steps, status=status)
 
@@ -154,8 +165,7 @@ def line_defect(start: Any, end: Any) -> Float[Array, " hidden"]:
     where = "line_defect"
     first, last = _checked_layers(where, "start", start), _checked_layers(where, "end", end)
     check_shape(where, "end", last, first.shape)
-    mixed = _even(_turned(last[1:]) @ first[1:] - last[:-1] @ _turned(first[:-1]))
-    return 2 * jnp.linalg.norm(mixed, axis=(1, 2))
+    return _line_defect(first, last)
 
 
 def frame_line_defect(
@@ -184,9 +194,8 @@ def frame_line_defect(
         )
     check_shape(where, "end_turns[0]", last[0], first[0].shape)
     values, others = jnp.asarray(strengths, dtype=float), jnp.asarray(end_strengths, dtype=float)
-    relative = jnp.stack([jnp.asarray(b).T @ jnp.asarray(a) for a, b in zip(turns, end_turns, strict=True)])
-    maps = relative[1:-1] * values / others[:, None]
-    return jnp.linalg.norm(_even((relative[2:] - relative[:-2]) @ _turned(maps)), axis=(1, 2))
+    frames = [[jnp.asarray(turn, dtype=float) for turn in some] for some in (turns, end_turns)]
+    return _frame_line_defect(values, others, *frames)
 
 
 def straight_line_end(strengths: Any, turns: Sequence[Any], end_strengths: Any, even: Any, odd: Any) -> Params:
@@ -217,7 +226,7 @@ def straight_line_end(strengths: Any, turns: Sequence[Any], end_strengths: Any, 
     size = jnp.asarray(turns[0]).shape[0]
     for name, value in zip(("even", "odd"), relative, strict=True):
         check_shape(where, name, value, (size, size))
-    frames = [jnp.asarray(turn, dtype=float) @ relative[k % 2].T for k, turn in enumerate(turns)]
+    frames = _followed([jnp.asarray(turn, dtype=float) for turn in turns], relative)
     return balanced_layers(end_strengths, frames)
 
 
@@ -239,12 +248,50 @@ def direction_defect(params: Any, covector: Any) -> Float[Array, " hidden"]:
         Array([5.65685425], dtype=float64)
     """
     where = "direction_defect"
-    layers: Params = tuple(_checked_layers(where, "params", params))
-    model = DeepLinear((layers[0].shape[0],) * (len(layers) + 1))
+    layers = _checked_layers(where, "params", params)
     vector = checked_point(where, "covector", covector)
-    check_shape(where, "covector", vector, layers[0].shape)
+    check_shape(where, "covector", vector, layers.shape[1:])
+    return _direction_defect(layers, vector)
+
+
+@jax.jit
+def _imbalances(layers: Float[Array, "times layers size size"]) -> Float[Array, " times"]:
+    above, below = layers[:, 1:], layers[:, :-1]
+    gaps = _turned(above) @ above - below @ _turned(below)
+    return jnp.max(jnp.linalg.norm(gaps, axis=(-2, -1)), axis=1, initial=0.0)
+
+
+@jax.jit
+def _first_norm(velocities: Float[Array, "times layers size size"]) -> Float[Array, ""]:
+    return jnp.linalg.norm(velocities[0])
+
+
+@jax.jit
+def _line_defect(first: Layers, last: Layers) -> Float[Array, " hidden"]:
+    mixed = _even(_turned(last[1:]) @ first[1:] - last[:-1] @ _turned(first[:-1]))
+    return 2 * jnp.linalg.norm(mixed, axis=(1, 2))
+
+
+@jax.jit
+def _frame_line_defect(
+    values: Float[Array, " modes"], others: Float[Array, " modes"], turns: list[Matrix], end_turns: list[Matrix]
+) -> Float[Array, " hidden"]:
+    relative = jnp.stack([b.T @ a for a, b in zip(turns, end_turns, strict=True)])
+    maps = relative[1:-1] * values / others[:, None]
+    return jnp.linalg.norm(_even((relative[2:] - relative[:-2]) @ _turned(maps)), axis=(1, 2))
+
+
+@jax.jit
+def _followed(turns: list[Matrix], relative: list[Matrix]) -> list[Matrix]:
+    return [turn @ relative[k % 2].T for k, turn in enumerate(turns)]
+
+
+@jax.jit
+def _direction_defect(stack: Layers, covector: Matrix) -> Float[Array, " hidden"]:
+    layers = tuple(stack)
+    model = DeepLinear((stack.shape[1],) * (len(layers) + 1))
     _, memo = model.forward(layers)
-    return balancedness(model.pullback(layers, memo, vector))
+    return balancedness(model.pullback(layers, memo, covector))
 
 
 @eqx.filter_jit
@@ -272,6 +319,7 @@ def _climb(layers: Layers, moves: Layers, times: Float[Array, " times"], rtol: A
     return integrate(field, start, times, rtol=rtol, atol=atol, events=(ended, passed), steps=STEPS)
 
 
+@jax.jit
 def _multipliers(layers: Layers, moves: Layers) -> Float[Array, "hidden size size"]:
     r"""Solution of $(C_l + D_l)S_l + S_l(C_l + D_l) - 2W_{l+1}^\top S_{l+1}W_{l+1} - 2W_lS_{l-1}W_l^\top = 2F_l$.
 
@@ -291,6 +339,13 @@ def _multipliers(layers: Layers, moves: Layers) -> Float[Array, "hidden size siz
     forced = 2 * (moves[:-1] @ _turned(moves[:-1]) - _turned(moves[1:]) @ moves[1:])
     solved = jnp.linalg.solve(system.reshape(hidden * size**2, hidden * size**2), forced.ravel())
     return _even(solved.reshape(hidden, size, size))
+
+
+@jax.jit
+def _leaving(layers: Layers, moves: Layers) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Largest change of an imbalance along a tangent, and the size of both that it is to be compared with."""
+    first = _even(_turned(layers[1:]) @ moves[1:] - moves[:-1] @ _turned(layers[:-1]))
+    return jnp.max(jnp.abs(first), initial=0.0), jnp.linalg.norm(layers) * jnp.linalg.norm(moves)
 
 
 @eqx.filter_jit
@@ -318,25 +373,26 @@ def _checked_layers(where: str, name: str, params: Any) -> Layers:
     imbalance = float(relative_imbalance(layers))
     if imbalance > BALANCED:
         raise HypothesisError(f"{where}: {name} are balanced layers", imbalance, BALANCED, "balanced_lift gives such.")
-    return jnp.stack(layers)
+    return jnp.asarray(np.stack(layers), dtype=float)
 
 
 def _checked_place(where: str, params: Any, tangent: Any) -> tuple[Layers, Layers]:
     """Balanced layers of full rank and a tangent of them, or a refusal."""
     layers = _checked_layers(where, "params", params)
     given = checked_params(where, "tangent", tangent)
-    moves = jnp.stack([checked_point(where, f"tangent[{k}]", move) for k, move in enumerate(given)])
+    moves = jnp.asarray(
+        np.stack([checked_point(where, f"tangent[{k}]", move) for k, move in enumerate(given)]), dtype=float
+    )
     check_shape(where, "tangent", moves, layers.shape)
-    values = np.linalg.svd(np.asarray(layers[0]), compute_uv=False)
+    values = np.linalg.svd(np.asarray(layers)[0], compute_uv=False)
     least = SMALLEST ** (1 / layers.shape[0])
     if values[-1] <= least * values[0]:
         share = float(values[-1] / values[0]) if values[0] > 0 else 0.0
         raise HypothesisError(
             f"{where}: params are of full rank", share, least, "The share of the smallest singular value is told."
         )
-    first = _even(_turned(layers[1:]) @ moves[1:] - moves[:-1] @ _turned(layers[:-1]))
-    size = float(jnp.linalg.norm(layers) * jnp.linalg.norm(moves))
-    leaving = float(jnp.max(jnp.abs(first), initial=0.0)) / size if size > 0 else 0.0
+    leaving, size = (float(number) for number in _leaving(layers, moves))
+    leaving = leaving / size if size > 0 else 0.0
     if leaving > BALANCED:
         raise HypothesisError(
             f"{where}: tangent keeps the layers balanced", leaving, BALANCED, "horizontal_lift gives one that does."

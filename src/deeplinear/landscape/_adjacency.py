@@ -5,6 +5,7 @@ function of one matrix. These forms are for statements and pictures; along a tra
 same numbers from one forward and one backward pass.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -39,8 +40,8 @@ def adjacency_loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
         >>> float(adjacency_loss(a, embedded(jnp.array([[4.0]]), (1, 1, 1))))
         2.0
     """
-    gap = _residual("adjacency_loss", a, e)
-    return 0.5 * gap.inner(gap)
+    _check_target("adjacency_loss", a, e)
+    return _loss(a, e)
 
 
 def adjacency_velocity(a: BlockShift, e: BlockShift) -> BlockShift:
@@ -61,7 +62,13 @@ def adjacency_velocity(a: BlockShift, e: BlockShift) -> BlockShift:
         >>> adjacency_velocity(a, embedded(jnp.array([[4.0]]), (1, 1, 1))).layers
         (Array([[-6.]], dtype=float64), Array([[-4.]], dtype=float64))
     """
-    gap = _residual("adjacency_velocity", a, e)
+    _check_target("adjacency_velocity", a, e)
+    return _velocity(a, e)
+
+
+@jax.jit
+def _velocity(a: BlockShift, e: BlockShift) -> BlockShift:
+    gap = _residual(a, e)
     powers = [a.power(0)]
     for _ in range(a.depth - 1):
         powers.append(a @ powers[-1])
@@ -90,7 +97,13 @@ def adjacency_hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float
         >>> float(adjacency_hessian_form(a, embedded(jnp.array([[4.0]]), (1, 1, 1)), v))
         -8.0
     """
-    gap = _residual("adjacency_hessian_form", a, e)
+    _check_target("adjacency_hessian_form", a, e)
+    return _hessian_form(a, e, v)
+
+
+@jax.jit
+def _hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float[Array, ""]:
+    gap = _residual(a, e)
     zeroth, first, second = a, v, 0.0 * a
     for _ in range(a.depth - 1):
         zeroth, first, second = a @ zeroth, a @ first + v @ zeroth, a @ second + v @ first
@@ -114,6 +127,11 @@ def imbalance(a: BlockShift) -> BlockShift:
         Array([[-5.]], dtype=float64)
     """
     check_x64("imbalance")
+    return _imbalance(a)
+
+
+@jax.jit
+def _imbalance(a: BlockShift) -> BlockShift:
     return a.commutator(a.T)
 
 
@@ -135,13 +153,29 @@ def imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
         >>> [float(block[0, 0]) for block in imbalance_rate(a, embedded(jnp.array([[4.0]]), (1, 1, 1))).blocks]
         [24.0, 0.0, -24.0]
     """
-    gap = _residual("imbalance_rate", a, e)
-    half = a.power(a.depth).commutator(gap.T)
+    _check_target("imbalance_rate", a, e)
+    return _imbalance_rate(a, e)
+
+
+@jax.jit
+def _imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
+    half = a.power(a.depth).commutator(_residual(a, e).T)
     return half + half.T
 
 
-def _residual(where: str, a: BlockShift, e: BlockShift) -> BlockShift:
-    """$E - A^L$, or a refusal of matrices that are no network and target."""
+@jax.jit
+def _loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
+    gap = _residual(a, e)
+    return 0.5 * gap.inner(gap)
+
+
+def _residual(a: BlockShift, e: BlockShift) -> BlockShift:
+    """$E - A^L$."""
+    return e - a.power(a.depth)
+
+
+def _check_target(where: str, a: BlockShift, e: BlockShift) -> None:
+    """Refuse matrices that are no network and target."""
     check_x64(where)
     if a.shift != 1:
         raise ValueError(f"{where}: a must have shift 1, but has shift {a.shift}; make it with adjacency(params).")
@@ -150,7 +184,6 @@ def _residual(where: str, a: BlockShift, e: BlockShift) -> BlockShift:
             f"{where}: e must have shift {a.depth}, the depth, but has shift {e.shift}; make it with "
             "embedded(target, widths)."
         )
-    return e - a.power(a.depth)
 
 
 # --- Singular values --------------------------------------------------------------------------------------------------
@@ -193,7 +226,11 @@ def block_svd(params: Iterable[Any]) -> BlockSVD:
         >>> block_svd((jnp.array([[3.0, 4.0]]), jnp.array([[2.0]]))).values.layers
         (Array([[5., 0.]], dtype=float64), Array([[2.]], dtype=float64))
     """
-    a = adjacency(params)
+    return _block_svd(adjacency(params))
+
+
+@jax.jit
+def _block_svd(a: BlockShift) -> BlockSVD:
     parts = [jnp.linalg.svd(layer, full_matrices=True) for layer in a.layers]
     first, last = a.widths[0], a.widths[-1]
     values = []
@@ -223,7 +260,11 @@ def adjacency_svd(params: Iterable[Any]) -> AdjacencySVD:
         >>> adjacency_svd((jnp.array([[3.0, 4.0]]), jnp.array([[7.0]]))).values
         Array([7., 5., 0., 0.], dtype=float64)
     """
-    a = adjacency(params)
+    return _adjacency_svd(adjacency(params))
+
+
+@jax.jit
+def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
     widths, nodes = a.widths, a.nodes
     edges = np.concatenate([[0], np.cumsum(widths)])
 
@@ -281,7 +322,12 @@ def numerical_radius(params: Iterable[Any]) -> Float[Array, ""]:
     """
     a = adjacency(params)
     if a.nodes > LARGEST_DENSE and all(is_concrete(layer) for layer in a.layers):
-        return jnp.asarray(_lanczos(a))
+        return jnp.asarray(_lanczos(a), dtype=float)
+    return _half_norm(a)
+
+
+@jax.jit
+def _half_norm(a: BlockShift) -> Float[Array, ""]:
     even, odd = a.widths[::2], a.widths[1::2]
     rows, columns = (np.concatenate([[0], np.cumsum(group)]) for group in (odd, even))
     between = jnp.zeros((sum(odd), sum(even)), a.layers[0].dtype)
@@ -334,9 +380,14 @@ def aligned_radius(amplitudes: Any) -> Float[Array, ""]:
     values = jnp.asarray(amplitudes, dtype=float)
     check_shape("aligned_radius", "amplitudes", values, (None, None))
     check_finite("aligned_radius", "amplitudes", values)
-    depth = values.shape[0]
     if 0 in values.shape:
         raise ValueError(f"aligned_radius: amplitudes must not be empty, but has shape {values.shape}.")
+    return _chain_radius(values)
+
+
+@jax.jit
+def _chain_radius(values: Float[Array, "depth modes"]) -> Float[Array, ""]:
+    depth = values.shape[0]
     place = jnp.arange(depth)
     lower = jnp.zeros((values.shape[1], depth + 1, depth + 1)).at[:, place + 1, place].set(0.5 * values.T)
     return jnp.max(jnp.linalg.eigvalsh(lower + jnp.swapaxes(lower, 1, 2)))
@@ -358,7 +409,7 @@ def balanced_radius(amplitude: ArrayLike, depth: int) -> Float[Array, "..."]:
     """
     check_x64("balanced_radius")
     check_count("balanced_radius", "depth", depth, at_least=1)
-    return jnp.asarray(amplitude, dtype=float) * jnp.cos(jnp.pi / (depth + 2))
+    return jnp.asarray(amplitude, dtype=float) * math.cos(math.pi / (depth + 2))
 
 
 def numerical_range_boundary(params: Iterable[Any], angles: Any) -> Complex[Array, " angles"]:
@@ -384,7 +435,12 @@ def numerical_range_boundary(params: Iterable[Any], angles: Any) -> Complex[Arra
     directions = jnp.asarray(angles, dtype=float)
     check_shape(where, "angles", directions, (None,))
     check_finite(where, "angles", directions)
-    dense = adjacency(params).dense()
+    return _boundary(adjacency(params), directions)
+
+
+@jax.jit
+def _boundary(a: BlockShift, directions: Float[Array, " angles"]) -> Complex[Array, " angles"]:
+    dense = a.dense()
 
     def farthest(angle: Array) -> Array:
         turned = jnp.exp(-1j * angle) * dense

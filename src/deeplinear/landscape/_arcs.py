@@ -110,11 +110,14 @@ def _mask(signature: Signature, modes: int) -> np.ndarray:
     return np.isin(np.arange(1, modes + 1), signature).astype(float)
 
 
+def _masks(where: str, start: Any, end: Any, modes: int) -> list[np.ndarray]:
+    return [_mask(signature, modes) for signature in _checked_ends(where, start, end, modes)]
+
+
 def _parts(
-    sigma: Float[Array, " modes"], start: Signature, end: Signature
+    sigma: Float[Array, " modes"], first: Float[Array, " modes"], last: Float[Array, " modes"]
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """Sums of squares over the modes of neither, those of the end only (a), those of the start only (b)."""
-    first, last = (_mask(signature, sigma.shape[0]) for signature in (start, end))
     neither, gained, lost = (1 - first) * (1 - last), last * (1 - first), first * (1 - last)
     squares = sigma**2
     return jnp.sum(neither * squares), jnp.sum(gained * squares), jnp.sum(lost * squares)
@@ -133,8 +136,9 @@ def _checked_ends(
 def _checked_alpha(where: str, alpha: Any) -> Float[Array, "..."]:
     place = jnp.asarray(alpha, dtype=float)
     if is_concrete(place):
-        check_finite(where, "alpha", place)
-        for bound in (np.min(place, initial=0.0), np.max(place, initial=0.0)):
+        seen = np.asarray(place)
+        check_finite(where, "alpha", seen)
+        for bound in (np.min(seen, initial=0.0), np.max(seen, initial=0.0)):
             check_number(where, "alpha", float(bound), at_least=0, at_most=1)
     return place
 
@@ -162,9 +166,13 @@ def arc_loss(
     """
     where = "arc_loss"
     values = checked_sigma(where, sigma, positive=True)
-    ends = _checked_ends(where, start, end, values.shape[0])
-    place = _checked_alpha(where, alpha)
-    rest, gained, lost = _parts(values, *ends)
+    masks = _masks(where, start, end, values.shape[0])
+    return _arc_loss(values, *masks, _checked_alpha(where, alpha))
+
+
+@jax.jit
+def _arc_loss(sigma: Array, first: Array, last: Array, place: Array) -> Float[Array, "..."]:
+    rest, gained, lost = _parts(sigma, first, last)
     return 0.5 * (rest + (1 - place) ** 2 * gained + place**2 * lost)
 
 
@@ -215,7 +223,12 @@ def arc_minimum(sigma: ArrayLike | Sequence[float], start: Sequence[int], end: S
     """
     where = "arc_minimum"
     values = checked_sigma(where, sigma, positive=True)
-    rest, gained, lost = _parts(values, *_checked_ends(where, start, end, values.shape[0]))
+    return _arc_minimum(values, *_masks(where, start, end, values.shape[0]))
+
+
+@jax.jit
+def _arc_minimum(sigma: Array, first: Array, last: Array) -> ArcMinimum:
+    rest, gained, lost = _parts(sigma, first, last)
     total = gained + lost
     safe = jnp.where(total > 0, total, 1.0)
     return ArcMinimum(gained / safe, 0.5 * (rest + gained * lost / safe))
@@ -266,11 +279,19 @@ def arc_point(
     check_shape(where, "alpha", place, ())
     modes = np.array(both, dtype=int) - 1
     before, after = (np.isin(both, signature).astype(float) for signature in (first, last))
-    roots = (values[modes] * ((1 - place) * before + place * after)) ** (1.0 / model.depth)
     units = modes if not both or both[-1] <= narrowest else np.arange(len(both))
+    return _on_arc(model, values, place, before, after, modes, units)
+
+
+@jax.jit
+def _on_arc(
+    model: DeepLinear, sigma: Array, place: Array, before: Array, after: Array, modes: Array, units: Array
+) -> Params:
+    """Layers with roots at places: of the modes outside, of the units that carry them inside."""
+    roots = (sigma[modes] * ((1 - place) * before + place * after)) ** (1.0 / model.depth)
     places = [modes, *([units] * (model.depth - 1)), modes]
     return tuple(
-        jnp.zeros(shape, values.dtype).at[rows, columns].set(roots)
+        jnp.zeros(shape, sigma.dtype).at[rows, columns].set(roots)
         for shape, columns, rows in zip(model.shapes, places[:-1], places[1:], strict=True)
     )
 

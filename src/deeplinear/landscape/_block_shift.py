@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -109,12 +110,7 @@ class BlockShift(eqx.Module):
 
     def dense(self) -> Float[Array, "nodes nodes"]:
         """The matrix written out, zeros and all; for pictures and small networks."""
-        edges = np.concatenate([[0], np.cumsum(self.widths)])
-        result = jnp.zeros((self.nodes, self.nodes), self._dtype)
-        for block, column in zip(self.blocks, self._columns, strict=True):
-            row = column + self.shift
-            result = result.at[edges[row] : edges[row + 1], edges[column] : edges[column + 1]].set(block)
-        return result
+        return _dense(self)
 
     @property
     def _dtype(self) -> Any:
@@ -228,6 +224,16 @@ class BlockShift(eqx.Module):
                 f"BlockShift: {operation} takes matrices of one network, but the widths are {self.widths} and "
                 f"{other.widths}."
             )
+
+
+@jax.jit
+def _dense(matrix: BlockShift) -> Float[Array, "nodes nodes"]:
+    edges = np.concatenate([[0], np.cumsum(matrix.widths)])
+    result = jnp.zeros((matrix.nodes, matrix.nodes), matrix._dtype)
+    for block, column in zip(matrix.blocks, matrix._columns, strict=True):
+        row = column + matrix.shift
+        result = result.at[edges[row] : edges[row + 1], edges[column] : edges[column + 1]].set(block)
+    return result
 
 
 # --- Making them ------------------------------------------------------------------------------------------------------

@@ -363,4 +363,4 @@ def criticality_residual(form: CanonicalForm) -> float:
 
 def as_params(layers: Iterable[np.ndarray]) -> Params:
     """Layers from the host as those of the rest of the library."""
-    return tuple(jnp.asarray(layer) for layer in layers)
+    return tuple(jnp.asarray(layer, dtype=float) for layer in layers)

@@ -255,7 +255,10 @@ def normal_form(
         Array([[1., 0.],
                [0., 5.]], dtype=float64)
     """
-    return tuple(jnp.asarray(layer) for layer in _normal_form("normal_form", sigma, widths, signature, fills, gauge)[0])
+    return tuple(
+        jnp.asarray(layer, dtype=float)
+        for layer in _normal_form("normal_form", sigma, widths, signature, fills, gauge)[0]
+    )
 
 
 def _normal_form(
@@ -338,7 +341,7 @@ def critical_point(
             EXACT,
             "Two blocks that vanish are enough; normal_form builds layers of the same pattern that are not critical.",
         )
-    return tuple(jnp.asarray(layer) for layer in layers)
+    return tuple(jnp.asarray(layer, dtype=float) for layer in layers)
 
 
 def random_critical_point(

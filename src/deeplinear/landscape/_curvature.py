@@ -257,7 +257,7 @@ class TangentSpaces:
 
     def direction(self, space: Literal["stable", "centre", "unstable"], position: int) -> Params:
         """A basis vector as a direction of the layers."""
-        return unflatten(jnp.asarray(getattr(self, space)[:, position]), self.shapes)
+        return unflatten(jnp.asarray(getattr(self, space)[:, position], dtype=float), self.shapes)
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""

@@ -180,7 +180,7 @@ def fibre_move(
                 FILL_TOLERANCE,
                 "random_fill draws what is allowed.",
             )
-        layers = tuple(layer + jnp.asarray(fill) for layer, fill in zip(layers, extra, strict=True))
+        layers = tuple(layer + jnp.asarray(fill, dtype=float) for layer, fill in zip(layers, extra, strict=True))
     return layers if factors is None else gauge(layers, factors)
 
 
@@ -238,7 +238,7 @@ def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.
         left = _null(layers[number], size) if number < len(layers) else np.eye(out)
         right = _null(layers[number - 2].T, size) if number > 1 else np.eye(inp)
         inside = np.asarray(jax.random.normal(keys[number - 1], (left.shape[1], right.shape[1]), dtype=float))
-        fills.append(jnp.asarray(float(scale) * (number != chosen) * (left @ inside @ right.T)))
+        fills.append(jnp.asarray(float(scale) * (number != chosen) * (left @ inside @ right.T), dtype=float))
     return tuple(fills)
 
 
@@ -280,7 +280,11 @@ def product_jacobian(params: Iterable[Any]) -> Float[Array, "entries size"]:
         Array([[3., 2.]], dtype=float64)
     """
     layers = checked_chain("product_jacobian", params)
-    model = DeepLinear(widths_of(layers))
+    return _jacobian(DeepLinear(widths_of(layers)), layers)
+
+
+@jax.jit
+def _jacobian(model: DeepLinear, layers: Params) -> Float[Array, "entries size"]:
     _, memo = model.forward(layers)
     before = (jnp.eye(model.widths[0]), *memo.prefixes[:-1])
     return jnp.concatenate(
@@ -309,7 +313,7 @@ def fibre_tangent(params: Iterable[Any]) -> Float[Array, "size dimension"]:
         sizes = np.array([np.linalg.norm(layer) for layer in layers])
         others = max(float(np.prod(np.delete(sizes, position))) for position in range(len(layers)))
     check_range("fibre_tangent", others)
-    return jnp.asarray(_null(np.asarray(product_jacobian(layers)), others))
+    return jnp.asarray(_null(np.asarray(product_jacobian(layers)), others), dtype=float)
 
 
 def orbit_dimension(params: Iterable[Any]) -> int:

@@ -86,8 +86,13 @@ def gauge(params: Iterable[Any], factors: Sequence[Any]) -> Params:
         check_shape(where, name, factor, (layer.shape[0], layer.shape[0]))
         check_finite(where, name, factor)
         checked.append(_invertible(where, name, factor))
+    return _moved(layers, checked)
+
+
+@jax.jit
+def _moved(layers: Params, factors: list[Matrix]) -> Params:
     moved = list(layers)
-    for position, factor in enumerate(checked):
+    for position, factor in enumerate(factors):
         moved[position] = factor @ moved[position]
         moved[position + 1] = jnp.linalg.solve(factor.T, moved[position + 1].T).T
     return tuple(moved)
@@ -149,11 +154,17 @@ def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
     """
     where = "orthogonal_defect"
     check_x64(where)
-    defects = []
+    matrices = []
     for position, given in enumerate(factors):
         factor = jnp.asarray(checked_layer(where, f"factors[{position}]", given), dtype=float)
         check_shape(where, f"factors[{position}]", factor, (None, None))
         check_shape(where, f"factors[{position}]", factor, (factor.shape[0], factor.shape[0]))
         check_finite(where, f"factors[{position}]", factor)
-        defects.append(jnp.linalg.norm(factor.T @ factor - jnp.eye(factor.shape[0]), 2))
-    return jnp.array(defects, dtype=float)
+        matrices.append(factor)
+    return _defects(matrices)
+
+
+@jax.jit
+def _defects(factors: list[Matrix]) -> Float[Array, " hidden"]:
+    found = [jnp.linalg.norm(factor.T @ factor - jnp.eye(factor.shape[0]), 2) for factor in factors]
+    return jnp.array(found, dtype=float)

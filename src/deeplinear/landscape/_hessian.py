@@ -186,7 +186,7 @@ class HessianSpectrum:
 
     def direction(self, position: int) -> Params:
         """An eigenvector as a direction of the layers; negative positions count from the largest eigenvalue."""
-        return unflatten(jnp.asarray(self.vectors[:, position]), self.shapes)
+        return unflatten(jnp.asarray(self.vectors[:, position], dtype=float), self.shapes)
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""
@@ -323,7 +323,7 @@ def _lanczos(
         return placed
 
     def multiply(vector: np.ndarray) -> np.ndarray:
-        return np.asarray(_product(problem, params, jnp.asarray(whole(vector.ravel()))))[learnt]
+        return np.asarray(_product(problem, params, jnp.asarray(whole(vector.ravel()), dtype=float)))[learnt]
 
     operator = LinearOperator((size, size), matvec=multiply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
     code = {"smallest": "SA", "largest": "LA", "both": "BE"}[which]

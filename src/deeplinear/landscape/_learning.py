@@ -6,6 +6,7 @@ given fraction of the target's. Near the origin these times lie far apart, far f
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -34,8 +35,8 @@ def learning_times(
     Example:
         >>> learning_times([0.0, 1.0, 2.0], [[0.0, 0.0], [2.0, 0.0], [4.0, 0.5]], [4.0, 2.0]).tolist()
         [1.0, nan]
-        >>> float(learning_times([0.0, 1.0], [[0.0], [2.0]], [2.0], fraction=0.25)[0])
-        0.25
+        >>> learning_times([0.0, 1.0, 2.0], [[0.0, 0.0], [2.0, 0.0], [4.0, 0.5]], [4.0, 2.0], fraction=0.25).tolist()
+        [0.5, 2.0]
     """
     where = "learning_times"
     check_x64(where)
@@ -55,6 +56,11 @@ def learning_times(
             f"{where}: times must have one entry for each record of singular_values, shape {values.shape[-2:-1]} or "
             f"{values.shape[:-1]}, but has shape {clock.shape}."
         )
+    return _reached(clock, values, wanted, fraction)
+
+
+@jax.jit
+def _reached(clock: Array, values: Array, wanted: Array, fraction: Any) -> Float[Array, "*runs modes"]:
     clock = jnp.broadcast_to(clock, values.shape[:-1])[..., None]
     above = values - fraction * wanted
     reached = above >= 0

@@ -7,10 +7,12 @@ W_{l+1}^\top W_{l+1} - W_l W_l^\top$, the opposite sign of the $C_i$ in which th
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -64,10 +66,14 @@ def sharp_rate(params: Params) -> Float[Array, ""]:
         >>> float(sharp_rate((2 * jnp.eye(2), 3 * jnp.eye(2))))
         13.0
     """
-    network = network_of("sharp_rate", params)
-    rate = jnp.linalg.eigvalsh(network.ntk(params))[0]
+    rate = _sharp(network_of("sharp_rate", params), params)
     check_range("sharp_rate", rate)
     return rate
+
+
+@jax.jit
+def _sharp(network: DeepLinear, params: Params) -> Float[Array, ""]:
+    return jnp.linalg.eigvalsh(network.ntk(params))[0]
 
 
 def product_rate(params: Params) -> Float[Array, ""]:
@@ -89,6 +95,13 @@ def product_rate(params: Params) -> Float[Array, ""]:
         13.0
     """
     network_of("product_rate", params)
+    total = _product(params)
+    check_range("product_rate", total)
+    return total
+
+
+@jax.jit
+def _product(params: Params) -> Float[Array, ""]:
     zero = jnp.zeros((), params[0].dtype)
     squares = [spectrum(layer)[-1] ** 2 for layer in params]
     inner = [s if w.shape[0] >= w.shape[1] else zero for s, w in zip(squares, params, strict=True)]
@@ -96,7 +109,6 @@ def product_rate(params: Params) -> Float[Array, ""]:
     total = zero
     for j in range(len(params)):
         total = total + math.prod([*inner[:j], *outer[j + 1 :]], start=jnp.ones_like(zero))
-    check_range("product_rate", total)
     return total
 
 
@@ -127,6 +139,11 @@ def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     refusal = _pyramid_widths(network.widths, pivot)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
+    return _pyramid_factors(network, params, int(pivot))
+
+
+@functools.partial(jax.jit, static_argnames="pivot")
+def _pyramid_factors(network: DeepLinear, params: Params, pivot: int) -> Float[Array, " pairs"]:
     found = []
     for i, matrix in enumerate(conserved(params), start=1):
         size = network.widths[i]
@@ -199,6 +216,11 @@ def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     refusal = _cumulative_widths(network.widths)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
+    return _cumulative_factors(network, params, int(pivot))
+
+
+@functools.partial(jax.jit, static_argnames="pivot")
+def _cumulative_factors(network: DeepLinear, params: Params, pivot: int) -> CumulativeTerms:
     dtype = params[0].dtype
     inp, out = network.widths[0], network.widths[-1]
     below, above, slack = [], [], jnp.asarray(jnp.inf, dtype)
@@ -367,9 +389,13 @@ def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = 
     out = modes if out is None else out
     check_count(where, "out", out, at_least=modes)
     check_count(where, "depth", depth, at_least=1)
-    left, right = (jnp.pad(values, (0, size - modes)) ** (2 / depth) for size in (out, inp))
-    powers = range(depth)
-    terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in powers]
+    return _balanced(values, int(inp), int(depth), int(out))
+
+
+@functools.partial(jax.jit, static_argnames=("inp", "depth", "out"))
+def _balanced(values: Float[Array, " modes"], inp: int, depth: int, out: int) -> Float[Array, " eigenvalues"]:
+    left, right = (jnp.pad(values, (0, size - values.shape[0])) ** (2 / depth) for size in (out, inp))
+    terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in range(depth)]
     return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
 
 
@@ -441,9 +467,9 @@ def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: f
         The ratio, at least 1, which is that of the start.
 
     Example:
-        >>> t = jnp.linspace(0.0, 3.0, 31)
-        >>> float(envelope_excess(t, 5 * jnp.exp(-2.5 * t), 1.0)), float(envelope_excess(t, jnp.exp(-t), 1.0).round(6))
-        (1.0, 20.085537)
+        >>> t = np.linspace(0.0, 3.0, 31)
+        >>> [round(float(envelope_excess(t, losses, 1.0)), 6) for losses in (5 * np.exp(-2.5 * t), np.exp(-t))]
+        [1.0, 20.085537]
     """
     where = "envelope_excess"
     check_x64(where)
@@ -456,8 +482,13 @@ def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: f
     check_number(where, "lowest", lowest, above=0)
     check_number(where, "rate", rate)
     check_finite(where, "losses", values)
-    if is_concrete(values) and not (len(values) and float(values[0]) > 0):
+    if is_concrete(values) and not (len(values) and np.asarray(values)[0] > 0):
         raise ValueError(f"{where}: losses must begin with a positive number.")
+    return _excess(at, values, rate, lowest)
+
+
+@jax.jit
+def _excess(at: Array, values: Array, rate: Any, lowest: Any) -> Float[Array, ""]:
     seen = values > lowest * values[0]
     logs = jnp.log(jnp.where(seen, values, values[0]) / values[0]) + 2 * jnp.asarray(rate) * (at - at[0])
     return jnp.exp(jnp.max(jnp.where(seen, logs, -jnp.inf)))
@@ -473,7 +504,7 @@ def _pyramid(where: str, params: Params, pivot: int) -> Rate:
     if refusal:
         return Rate("pyramid", pivot, None, refusal)
     factors = np.asarray(pyramid_factors(params, pivot))
-    rounding = POSITIVE * max(float(jnp.sum(layer**2)) for layer in params)
+    rounding = POSITIVE * max(float(np.sum(np.asarray(layer) ** 2)) for layer in params)
     for i, factor in enumerate(factors, start=1):
         if not factor > rounding:
             wanted, sign = (network.widths[i - 1], "-") if i < pivot else (network.widths[i + 1], "")

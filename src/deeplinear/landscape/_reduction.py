@@ -8,10 +8,12 @@ coordinates of the reduced network the flow of the raw weights multiplies the sp
 $V_Y^\top \Lambda_X^2 V_Y = T^\top T$.
 """
 
+import functools
 import itertools
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -76,13 +78,12 @@ class Reduction(eqx.Module):
     @property
     def white(self) -> Float[Array, ""]:
         r"""$\|T^\top T - I\|_2$: zero where the flow of the raw weights is that of the reduced ones."""
-        gram = self.inner.T @ self.inner
-        return jnp.linalg.norm(gram - jnp.eye(gram.shape[0]), 2)
+        return _distance_from_white(self.inner)
 
     @property
     def solution(self) -> Matrix:
         """The least-squares map in the coordinates of the data."""
-        return self.outer @ self.target @ self.inner_inverse
+        return _solution(self)
 
     def problem(self, widths: tuple[int, ...]) -> Problem:
         r"""The reduced problem $\tfrac12\|\Sigma - W_{L:1}\|_F^2$ of a network."""
@@ -90,17 +91,11 @@ class Reduction(eqx.Module):
 
     def reduce(self, params: Params) -> Params:
         """Layers, or a direction of them, in reduced coordinates."""
-        first = params[0] @ self.inner
-        if len(params) == 1:
-            return (self.outer.T @ first,)
-        return (first, *params[1:-1], self.outer.T @ params[-1])
+        return _between(params, self.inner, self.outer.T)
 
     def lift(self, params: Params) -> Params:
         """Layers, or a direction of them, back in the coordinates of the data."""
-        first = params[0] @ self.inner_inverse
-        if len(params) == 1:
-            return (self.outer @ first,)
-        return (first, *params[1:-1], self.outer @ params[-1])
+        return _between(params, self.inner_inverse, self.outer)
 
     def velocity(self, params: Params, metric: str = "reduced") -> Params:
         r"""Speed $\dot W$ of reduced layers under one of the two flows.
@@ -113,11 +108,36 @@ class Reduction(eqx.Module):
             raise ValueError(
                 f"Reduction.velocity: metric {metric!r} is unknown. {near_name(metric, ('reduced', 'raw'))}"
             )
-        widths = (params[0].shape[1], *(layer.shape[0] for layer in params))
-        first, *rest = (-layer for layer in self.problem(widths).gradient(params))
-        if metric == "raw":
-            first = first @ (self.inner.T @ self.inner)
-        return (first, *rest)
+        return _velocity(self, params, metric)
+
+
+@jax.jit
+def _distance_from_white(inner: Matrix) -> Float[Array, ""]:
+    gram = inner.T @ inner
+    return jnp.linalg.norm(gram - jnp.eye(gram.shape[0]), 2)
+
+
+@jax.jit
+def _solution(reduction: Reduction) -> Matrix:
+    return reduction.outer @ reduction.target @ reduction.inner_inverse
+
+
+@jax.jit
+def _between(params: Params, inner: Matrix, outer: Matrix) -> Params:
+    """Layers with the first multiplied from the right and the last from the left."""
+    first = params[0] @ inner
+    if len(params) == 1:
+        return (outer @ first,)
+    return (first, *params[1:-1], outer @ params[-1])
+
+
+@functools.partial(jax.jit, static_argnames="metric")
+def _velocity(reduction: Reduction, params: Params, metric: str) -> Params:
+    widths = (params[0].shape[1], *(layer.shape[0] for layer in params))
+    first, *rest = (-layer for layer in reduction.problem(widths).gradient(params))
+    if metric == "raw":
+        first = first @ (reduction.inner.T @ reduction.inner)
+    return (first, *rest)
 
 
 def diagonal_target(sigma: Float[Array, " modes"], out: int, inp: int) -> Matrix:
@@ -128,7 +148,11 @@ def diagonal_target(sigma: Float[Array, " modes"], out: int, inp: int) -> Matrix
         Array([[2., 0.]], dtype=float64)
     """
     check_x64("diagonal_target")
-    values = jnp.asarray(sigma, dtype=float)
+    return _diagonal(jnp.asarray(sigma, dtype=float), int(out), int(inp))
+
+
+@functools.partial(jax.jit, static_argnames=("out", "inp"))
+def _diagonal(values: Float[Array, " modes"], out: int, inp: int) -> Matrix:
     place = jnp.arange(values.shape[0])
     return jnp.zeros((out, inp), values.dtype).at[place, place].set(values)
 
@@ -256,11 +280,11 @@ def _reduction(
     if np.any(-np.diff(sigma[: len(sigma) - weak]) <= WEAK * largest):
         notes.append("Singular values of the task coincide: the directions of such a group cannot be told apart.")
     return Reduction(
-        sigma=jnp.asarray(sigma),
-        inner=jnp.asarray((left * lengths) @ right_t.T),
-        inner_inverse=jnp.asarray(right_t @ (left / lengths).T),
-        outer=jnp.asarray(outer),
-        constant=jnp.asarray(constant),
+        sigma=jnp.asarray(sigma, dtype=float),
+        inner=jnp.asarray((left * lengths) @ right_t.T, dtype=float),
+        inner_inverse=jnp.asarray(right_t @ (left / lengths).T, dtype=float),
+        outer=jnp.asarray(outer, dtype=float),
+        constant=jnp.asarray(constant, dtype=float),
         notes=tuple(notes),
     )
 

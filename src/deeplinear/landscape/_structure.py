@@ -39,6 +39,12 @@ def alignment_defect(params: Params) -> Float[Array, ""]:
         >>> round(float(alignment_defect((first, jnp.eye(2), last))), 3)
         0.453
     """
+    network_of("structure", params)
+    return _alignment(params)
+
+
+@jax.jit
+def _alignment(params: Params) -> Float[Array, ""]:
     network, unit = _unit(params)
     largest = jnp.zeros((), unit[0].dtype)
     for i in range(1, network.depth):
@@ -70,8 +76,14 @@ def decoupling_defect(params: Params) -> Float[Array, ""]:
         >>> float(decoupling_defect((swap, swap))), float(decoupling_defect((jnp.eye(2), swap))) > 1
         (0.0, True)
     """
+    network_of("structure", params)
+    return _decoupling(params)
+
+
+@jax.jit
+def _decoupling(params: Params) -> Float[Array, ""]:
     network, unit = _unit(params)
-    parts = [alignment_defect(unit), _off_diagonal(network.partial_product(unit, network.depth, 1))]
+    parts = [_alignment(unit), _off_diagonal(network.partial_product(unit, network.depth, 1))]
     modes = min(network.widths[0], network.widths[-1])
     for i in range(1, network.depth):
         r = network.partial_product(unit, i, 1)
@@ -92,9 +104,15 @@ def diagonal_defect(params: Params) -> Float[Array, ""]:
         A number, 0 if every layer is rectangular diagonal.
 
     Example:
-        >>> round(float(diagonal_defect((jnp.eye(2, 3), jnp.array([[2.0, 1.0]])))), 4)
+        >>> round(float(diagonal_defect((jnp.eye(2), jnp.array([[2.0, 1.0], [0.0, 0.0]])))), 4)
         0.4472
     """
+    network_of("structure", params)
+    return _diagonal(params)
+
+
+@jax.jit
+def _diagonal(params: Params) -> Float[Array, ""]:
     return jnp.max(jnp.stack([_off_diagonal(layer) for layer in _unit(params)[1]]))
 
 
@@ -182,9 +200,9 @@ def _defects(params: Params) -> tuple[Float[Array, ""], ...]:
     sizes = jnp.where(sizes > 0, sizes, 1.0)
     balances = (balancedness(params), lambda_estimate(params).frobenius)
     return (
-        alignment_defect(params),
-        decoupling_defect(params),
-        diagonal_defect(params),
+        _alignment(params),
+        _decoupling(params),
+        _diagonal(params),
         *(jnp.max(balance / sizes, initial=0.0) for balance in balances),
     )
 

@@ -228,7 +228,9 @@ def _record(where: str, problem: Problem, trajectory: Trajectory) -> _Record:
                 f"{where}: the probe 'weights' of the trajectory must hold the {size} weights of the problem's "
                 f"network, but holds {np.shape(trajectory['weights'])[1]}."
             )
-        products, losses, gradients = map(np.asarray, _from_weights(problem, jnp.asarray(trajectory["weights"])))
+        products, losses, gradients = map(
+            np.asarray, _from_weights(problem, jnp.asarray(trajectory["weights"], dtype=float))
+        )
         return _whole(where, _Record(times, products, losses, gradients, True))
     if "product" not in trajectory.values:
         raise ValueError(
@@ -243,7 +245,7 @@ def _record(where: str, problem: Problem, trajectory: Trajectory) -> _Record:
         )
     losses = trajectory.values.get("loss")
     if losses is None:
-        losses = jax.vmap(problem.loss.value)(jnp.asarray(products))
+        losses = jax.vmap(problem.loss.value)(jnp.asarray(products, dtype=float))
     losses = np.asarray(losses)
     if "gradient_norm" in trajectory.values:
         return _whole(where, _Record(times, products, losses, np.asarray(trajectory["gradient_norm"]), True))
@@ -409,7 +411,7 @@ def _about_records(found: list[Visit], stretches: list[tuple[int, int]], record:
 
 def _by_rank(record: _Record, reason: str) -> Itinerary:
     """Valleys of the gradient with the number of singular values learnt, measured against the final ones."""
-    values = np.asarray(jax.vmap(spectrum)(jnp.asarray(record.products)))
+    values = np.asarray(jax.vmap(spectrum)(jnp.asarray(record.products, dtype=float)))
     final = values[-1]
     real = final > FAINT * final[0] if final[0] > 0 else np.zeros(len(final), bool)
     known = (values > LEARNT * final) & real

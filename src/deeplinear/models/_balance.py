@@ -3,12 +3,14 @@ r"""Conserved quantities: what gradient flow of any loss of the product cannot c
 import itertools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, Params
+from deeplinear.models._arrays import as_array
 
 
 class LambdaEstimate(NamedTuple):
@@ -39,7 +41,7 @@ def conserved(params: Params) -> tuple[Matrix, ...]:
         >>> float(c[0, 0])
         10.0
     """
-    return tuple(above.T @ above - below @ below.T for below, above in itertools.pairwise(params))
+    return _conserved(params)
 
 
 def balancedness(params: Params) -> Float[Array, " pairs"]:
@@ -57,7 +59,7 @@ def balancedness(params: Params) -> Float[Array, " pairs"]:
         >>> balancedness((jnp.eye(2), jnp.eye(2)))
         Array([0.], dtype=float64)
     """
-    return jnp.array([jnp.linalg.norm(c) for c in conserved(params)], dtype=params[0].dtype)
+    return _norms(params)
 
 
 def lambda_estimate(params: Params) -> LambdaEstimate:
@@ -77,16 +79,7 @@ def lambda_estimate(params: Params) -> LambdaEstimate:
         >>> float(lambda_estimate((jnp.eye(2), 2.0 * jnp.eye(2))).lam[0])
         3.0
     """
-    values, frobenius, operator = [], [], []
-    for c in conserved(params):
-        size = c.shape[0]
-        lam = jnp.trace(c) / size
-        rest = c - lam * jnp.eye(size, dtype=c.dtype)
-        values.append(lam)
-        frobenius.append(jnp.linalg.norm(rest))
-        operator.append(jnp.max(jnp.abs(jnp.linalg.eigvalsh(rest))))
-    dtype = params[0].dtype
-    return LambdaEstimate(jnp.array(values, dtype), jnp.array(frobenius, dtype), jnp.array(operator, dtype))
+    return _estimate(params)
 
 
 def drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
@@ -109,8 +102,7 @@ def drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
     now, then = (tuple(tuple(np.shape(layer)) for layer in layers) for layers in (params, reference))
     if now != then:
         raise ValueError(f"drift: reference must have layer shapes {now}, as params has, but has {then}.")
-    changes = zip(conserved(params), conserved(reference), strict=True)
-    return jnp.array([jnp.linalg.norm(a - b) for a, b in changes], dtype=params[0].dtype)
+    return _drift(params, reference)
 
 
 def layer_strengths(s: ArrayLike, lam: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
@@ -132,7 +124,42 @@ def layer_strengths(s: ArrayLike, lam: ArrayLike) -> tuple[Float[Array, "..."], 
         >>> float(first), float(second)
         (1.0, 2.0)
     """
-    strengths, imbalance = jnp.broadcast_arrays(jnp.asarray(s, dtype=float), jnp.asarray(lam, dtype=float))
+    return _strengths(as_array(s, float), as_array(lam, float))
+
+
+@jax.jit
+def _conserved(params: Params) -> tuple[Matrix, ...]:
+    return tuple(above.T @ above - below @ below.T for below, above in itertools.pairwise(params))
+
+
+@jax.jit
+def _norms(params: Params) -> Float[Array, " pairs"]:
+    return jnp.array([jnp.linalg.norm(c) for c in _conserved(params)], dtype=params[0].dtype)
+
+
+@jax.jit
+def _estimate(params: Params) -> LambdaEstimate:
+    values, frobenius, operator = [], [], []
+    for c in _conserved(params):
+        size = c.shape[0]
+        lam = jnp.trace(c) / size
+        rest = c - lam * jnp.eye(size, dtype=c.dtype)
+        values.append(lam)
+        frobenius.append(jnp.linalg.norm(rest))
+        operator.append(jnp.max(jnp.abs(jnp.linalg.eigvalsh(rest))))
+    dtype = params[0].dtype
+    return LambdaEstimate(jnp.array(values, dtype), jnp.array(frobenius, dtype), jnp.array(operator, dtype))
+
+
+@jax.jit
+def _drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
+    changes = zip(_conserved(params), _conserved(reference), strict=True)
+    return jnp.array([jnp.linalg.norm(a - b) for a, b in changes], dtype=params[0].dtype)
+
+
+@jax.jit
+def _strengths(s: Float[Array, "..."], lam: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    strengths, imbalance = jnp.broadcast_arrays(s, lam)
     large = jnp.sqrt(jnp.hypot(strengths, imbalance / 2) + jnp.abs(imbalance) / 2)
     small = strengths / jnp.where(large > 0, large, 1.0)
     return jnp.where(imbalance >= 0, small, large), jnp.where(imbalance >= 0, large, small)

@@ -1,5 +1,6 @@
 r"""Initialisations with prescribed conserved quantities: balanced, $\lambda$-balanced, aligned with a task."""
 
+import functools
 import itertools
 
 import equinox as eqx
@@ -10,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from deeplinear.core import Matrix, Params, check_finite, check_number, check_shape, is_concrete, random_orthogonal
+from deeplinear.models._arrays import as_array
 from deeplinear.models._balance import layer_strengths
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._inits import AbstractInit, gaussian_layers, network_of, nonnegative, per_item
@@ -39,7 +41,7 @@ class Balanced(AbstractInit):
     rotate: bool = eqx.field(static=True)
 
     def __init__(self, product: object, *, rotate: bool = False) -> None:
-        self.product = jnp.asarray(product, dtype=float)
+        self.product = as_array(product, float)
         check_shape("Balanced", "product", self.product, (None, None))
         check_finite("Balanced", "product", self.product)
         self.rotate = rotate
@@ -52,15 +54,14 @@ class Balanced(AbstractInit):
         left, values, right_t = jnp.linalg.svd(self.product, full_matrices=False)
         narrowest = min(network.widths[1:-1])
         if narrowest < values.shape[0]:
-            cutoff = max(self.product.shape) * jnp.finfo(values.dtype).eps * values[0]
-            rank = jnp.sum(values > cutoff)
+            known = np.asarray(values) if is_concrete(values) else values
+            rank = (known > max(self.product.shape) * jnp.finfo(values.dtype).eps * known[0]).sum()
             message = f"Balanced: every hidden width must be at least the rank of product, but one is {narrowest}"
             if not is_concrete(rank):
                 values = eqx.error_if(values, rank > narrowest, f"{message} and the rank is larger.")
             elif int(rank) > narrowest:
                 raise ValueError(f"{message} and the rank is {int(rank)}; widen it or give a product of lower rank.")
-        modes = min(narrowest, values.shape[0])
-        params = _balanced(left[:, :modes], values[:modes], right_t[:modes].T, network.widths)
+        params = _balanced(left, values, right_t, network.widths)
         return _rotated(params, key) if self.rotate else params
 
 
@@ -98,7 +99,7 @@ class FromSVD(AbstractInit):
         hidden = self.values.shape[0]
         self.left = _orthonormal("FromSVD", "left", left, (None, hidden))
         self.right = _orthonormal("FromSVD", "right", right, (None, hidden))
-        turn = jnp.eye(hidden, dtype=float) if rotation is None else rotation
+        turn = np.eye(hidden) if rotation is None else rotation
         self.rotation = _orthonormal("FromSVD", "rotation", turn, (hidden, hidden))
         check_number("FromSVD", "lam", lam)
         self.lam = jnp.asarray(lam, dtype=float)
@@ -128,7 +129,7 @@ class LambdaBalanced(AbstractInit):
             sign of this one (square networks only). Layers with $\lambda = 0$ can never change that sign.
 
     Example:
-        >>> params = LambdaBalanced(3.0, 0.1)(DeepLinear((4, 2, 3)), jax.random.key(0))
+        >>> params = LambdaBalanced(3.0, 0.1)(DeepLinear((2, 2, 2)), jax.random.key(0))
         >>> lambda_estimate(params).lam.round(6)
         Array([3.], dtype=float64)
     """
@@ -156,20 +157,13 @@ class LambdaBalanced(AbstractInit):
             check_number("LambdaBalanced", "absolute_scale", absolute_scale, at_least=0)
             self.absolute_scale = jnp.asarray(absolute_scale, dtype=float)
         if match_det is not None:
-            self.match_det = jnp.asarray(match_det, dtype=float)
+            self.match_det = as_array(match_det, float)
             check_shape("LambdaBalanced", "match_det", self.match_det, (None, None))
             check_finite("LambdaBalanced", "match_det", self.match_det)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = network_of("LambdaBalanced", model)
         std = feasible_lambda("LambdaBalanced", self.std, self.lam, network.widths)
-        key_layers, key_rotation = jax.random.split(key)
-        product = network.product(gaussian_layers(key_layers, network.shapes, [std] * network.depth))
-        left, values, right_t = jnp.linalg.svd(product, full_matrices=True)
-        modes = min(network.widths)
-        values = values[:modes]
-        if self.absolute_scale is not None:
-            values = values * (self.absolute_scale / jnp.linalg.norm(values))
         if self.match_det is not None:
             size = network.widths[0]
             if min(network.widths) < size or network.widths[-1] != size:
@@ -178,13 +172,14 @@ class LambdaBalanced(AbstractInit):
                     f"{network.widths}."
                 )
             check_shape("LambdaBalanced", "match_det", self.match_det, (size, size))
-            wanted, _ = jnp.linalg.slogdet(self.match_det)
-            sign = wanted * jnp.linalg.slogdet(left)[0] * jnp.linalg.slogdet(right_t)[0]
-            left = left.at[:, -1].multiply(jnp.where(sign < 0, -1.0, 1.0))
+        key_layers, key_rotation = jax.random.split(key)
+        product = network.product(gaussian_layers(key_layers, network.shapes, [std] * network.depth))
+        left, values, right_t = jnp.linalg.svd(product, full_matrices=True)
+        left, values = _adjusted(left, values, right_t, self.absolute_scale, self.match_det, min(network.widths))
         if network.depth == 2:
             rotation = random_orthogonal(key_rotation, network.widths[1])
             return two_balanced_layers(left, values, right_t.T, self.lam, rotation, network.widths)
-        return _rotated(_balanced(left[:, :modes], values, right_t[:modes].T, network.widths), key_rotation)
+        return _rotated(_balanced(left, values, right_t, network.widths), key_rotation)
 
 
 class TaskAligned(AbstractInit):
@@ -212,10 +207,10 @@ class TaskAligned(AbstractInit):
     lam: Float[Array, ""]
 
     def __init__(self, target: object, strengths: object, lam: ArrayLike = 0.0) -> None:
-        self.target = jnp.asarray(target, dtype=float)
+        self.target = as_array(target, float)
         check_shape("TaskAligned", "target", self.target, (None, None))
         check_finite("TaskAligned", "target", self.target)
-        self.strengths = jnp.asarray(strengths, dtype=float)
+        self.strengths = as_array(strengths, float)
         check_finite("TaskAligned", "strengths", self.strengths)
         check_number("TaskAligned", "lam", lam)
         self.lam = jnp.asarray(lam, dtype=float)
@@ -223,21 +218,15 @@ class TaskAligned(AbstractInit):
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = network_of("TaskAligned", model)
         check_shape("TaskAligned", "target", self.target, (network.widths[-1], network.widths[0]))
-        modes = min(network.widths)
         strengths = feasible_lambda("TaskAligned", self.strengths, self.lam, network.widths)
-        strengths = per_item("TaskAligned", "strengths", strengths, modes, "mode")
+        strengths = per_item("TaskAligned", "strengths", strengths, min(network.widths), "mode")
         left, _, right_t = jnp.linalg.svd(self.target, full_matrices=True)
-        left = left.at[:, :modes].multiply(jnp.where(strengths < 0, -1.0, 1.0))
-        values = jnp.abs(strengths)
-        if network.depth == 2:
-            rotation = jnp.eye(network.widths[1], dtype=float)
-            return two_balanced_layers(left, values, right_t.T, self.lam, rotation, network.widths)
-        return _balanced(left[:, :modes], values, right_t[:modes].T, network.widths)
+        return _task_aligned(left, strengths, right_t, self.lam, network.widths)
 
 
 def _orthonormal(where: str, name: str, value: object, shape: tuple[int | None, int]) -> Matrix:
     """A matrix with orthonormal columns."""
-    matrix = jnp.asarray(value, dtype=float)
+    matrix = as_array(value, float)
     check_shape(where, name, matrix, shape)
     check_finite(where, name, matrix)
     if is_concrete(matrix):
@@ -281,14 +270,47 @@ def feasible_lambda(
     return guarded
 
 
-def _balanced(
-    left: Float[Array, "out modes"],
-    values: Float[Array, " modes"],
-    right: Float[Array, "inp modes"],
+@functools.partial(jax.jit, static_argnames="modes")
+def _adjusted(
+    left: Matrix,
+    values: Float[Array, " _"],
+    right_t: Matrix,
+    scale: Float[Array, ""] | None,
+    match_det: Matrix | None,
+    modes: int,
+) -> tuple[Matrix, Float[Array, " modes"]]:
+    """Left vectors and singular values of a product of the wanted norm and sign of its determinant."""
+    values = values[:modes]
+    if scale is not None:
+        values = values * (scale / jnp.linalg.norm(values))
+    if match_det is not None:
+        wanted, _ = jnp.linalg.slogdet(match_det)
+        sign = wanted * jnp.linalg.slogdet(left)[0] * jnp.linalg.slogdet(right_t)[0]
+        left = left.at[:, -1].multiply(jnp.where(sign < 0, -1.0, 1.0))
+    return left, values
+
+
+@functools.partial(jax.jit, static_argnames="widths")
+def _task_aligned(
+    left: Matrix,
+    strengths: Float[Array, " modes"],
+    right_t: Matrix,
+    lam: Float[Array, ""],
     widths: tuple[int, ...],
 ) -> Params:
-    """Balanced layers with product `left diag(values) right^T`, padded with zeros to the widths."""
-    depth, modes = len(widths) - 1, values.shape[0]
+    """Layers of `TaskAligned` from the decomposition of the target."""
+    left = left.at[:, : len(strengths)].multiply(jnp.where(strengths < 0, -1.0, 1.0))
+    values = jnp.abs(strengths)
+    if len(widths) == 3:
+        return two_balanced_layers(left, values, right_t.T, lam, jnp.eye(widths[1], dtype=float), widths)
+    return _balanced(left, values, right_t, widths)
+
+
+@functools.partial(jax.jit, static_argnames="widths")
+def _balanced(left: Matrix, values: Float[Array, " _"], right_t: Matrix, widths: tuple[int, ...]) -> Params:
+    """Balanced layers from a decomposition of their product, cut to the narrowest and padded with zeros to the rest."""
+    depth, modes = len(widths) - 1, min(*widths, values.shape[0])
+    left, values, right = left[:, :modes], values[:modes], right_t[:modes].T
     if depth == 1:
         return ((left * values) @ right.T,)
     root = values ** (1 / depth)
@@ -338,6 +360,18 @@ def two_balanced_layers(
         Array([[2., 0.],
                [0., 2.]], dtype=float64)
     """
+    return _two_layers(left, values, right, lam, rotation, tuple(widths))
+
+
+@functools.partial(jax.jit, static_argnames="widths")
+def _two_layers(
+    left: Float[Array, "out _"],
+    values: Float[Array, " modes"],
+    right: Float[Array, "inp _"],
+    lam: Float[Array, ""],
+    rotation: Float[Array, "hidden hidden"],
+    widths: tuple[int, ...],
+) -> Params:
     inp, hidden, out = widths
     first, second = layer_strengths(values, lam)
     below, above = min(hidden, inp), min(hidden, out)

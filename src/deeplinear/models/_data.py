@@ -1,5 +1,6 @@
 """Small data sets: whitened inputs, random and hierarchical tasks, low-rank targets and masks."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -8,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from deeplinear.core import Matrix, check_count, check_finite, check_number, check_shape, is_concrete
+from deeplinear.models._arrays import as_array
 
 LEAST_EIGENVALUE_RATIO = 1e-12
 """Covariances whose extreme eigenvalues are further apart count as rank-deficient."""
@@ -41,7 +43,7 @@ def whiten(inputs: object) -> Float[Array, "inp samples"]:
         >>> bool(jnp.allclose(x @ x.T / 3, jnp.eye(2)))
         True
     """
-    x = jnp.asarray(inputs, dtype=float)
+    x = as_array(inputs, float)
     check_shape("whiten", "inputs", x, (None, None))
     check_finite("whiten", "inputs", x)
     rows, samples = x.shape
@@ -49,15 +51,21 @@ def whiten(inputs: object) -> Float[Array, "inp samples"]:
         raise ValueError(
             f"whiten: inputs must have at least as many samples (columns) as rows, and a row, but has shape {x.shape}."
         )
-    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
-    deficient = s[-1] ** 2 <= LEAST_EIGENVALUE_RATIO * s[0] ** 2
+    white, lowest, highest = _whitened(x)
     message = "whiten: inputs must have full row rank, but the eigenvalues of their covariance "
-    if is_concrete(s):
-        if bool(deficient):
-            raise ValueError(f"{message}lie between {float(s[-1] ** 2):.1e} and {float(s[0] ** 2):.1e} (times 1/P).")
-    else:
-        u = eqx.error_if(u, deficient, f"{message}span more than {1 / LEAST_EIGENVALUE_RATIO:.0e}.")
-    return math.sqrt(samples) * (u @ vt)
+    if is_concrete(lowest):
+        if float(lowest) <= LEAST_EIGENVALUE_RATIO * float(highest):
+            raise ValueError(f"{message}lie between {float(lowest):.1e} and {float(highest):.1e} (times 1/P).")
+        return white
+    deficient = lowest <= LEAST_EIGENVALUE_RATIO * highest
+    return eqx.error_if(white, deficient, f"{message}span more than {1 / LEAST_EIGENVALUE_RATIO:.0e}.")
+
+
+@jax.jit
+def _whitened(x: Float[Array, "inp samples"]) -> tuple[Float[Array, "inp samples"], Float[Array, ""], Float[Array, ""]]:
+    """Whitened inputs, and the extreme eigenvalues of their covariance times the number of samples."""
+    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    return math.sqrt(x.shape[1]) * (u @ vt), s[-1] ** 2, s[0] ** 2
 
 
 def random_regression(
@@ -86,10 +94,18 @@ def random_regression(
     check_count("random_regression", "out", out, at_least=1)
     check_count("random_regression", "samples", samples, at_least=inp)
     check_number("random_regression", "sigma", sigma, at_least=0)
+    raw, outputs = _gaussian_samples(key, as_array(sigma, float), (inp, out, samples), per_output)
+    return Samples(whiten(raw), outputs)
+
+
+@functools.partial(jax.jit, static_argnames=("sizes", "per_output"))
+def _gaussian_samples(
+    key: Key[Array, ""], sigma: Float[Array, ""], sizes: tuple[int, int, int], per_output: bool
+) -> Samples:
+    inp, out, samples = sizes
     key_inputs, key_outputs = jax.random.split(key)
-    std = jnp.asarray(sigma, dtype=float) / (math.sqrt(out) if per_output else 1.0)
-    inputs = whiten(jax.random.normal(key_inputs, (inp, samples)))
-    return Samples(inputs, std * jax.random.normal(key_outputs, (out, samples)))
+    std = sigma / (math.sqrt(out) if per_output else 1.0)
+    return Samples(jax.random.normal(key_inputs, (inp, samples)), std * jax.random.normal(key_outputs, (out, samples)))
 
 
 _HIERARCHY = (
@@ -124,11 +140,16 @@ def semantic_hierarchy(scale: ArrayLike = 1.0, perturbed: bool = False) -> Sampl
         Array([2.8284, 2.8284, 2.    ], dtype=float64)
     """
     check_number("semantic_hierarchy", "scale", scale)
-    labels = jnp.asarray(_HIERARCHY, dtype=float)
+    labels = np.asarray(_HIERARCHY, dtype=float)
     if perturbed:
-        labels = labels * jnp.asarray(1 + 0.1 / np.arange(1, 9), dtype=float)
+        labels = labels * (1 + 0.1 / np.arange(1, 9))
+    return _hierarchy(as_array(scale, float), as_array(labels))
+
+
+@jax.jit
+def _hierarchy(scale: Float[Array, ""], labels: Matrix) -> Samples:
     root = math.sqrt(8.0)
-    return Samples(root * jnp.eye(8, dtype=float), root * jnp.asarray(scale, dtype=float) * labels)
+    return Samples(root * jnp.eye(8, dtype=float), root * scale * labels)
 
 
 def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, std: ArrayLike = 1.0) -> Matrix:
@@ -156,9 +177,14 @@ def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, s
     if rank > most:
         raise ValueError(f"low_rank_target: rank must be at most {most} for shape {shape}, but is {rank}.")
     check_number("low_rank_target", "std", std, above=0)
+    return _low_rank(key, as_array(std, float), (rows, columns), int(rank))
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "rank"))
+def _low_rank(key: Key[Array, ""], std: Float[Array, ""], shape: tuple[int, int], rank: int) -> Matrix:
     key_left, key_right = jax.random.split(key)
-    left, right = jax.random.normal(key_left, (rows, rank)), jax.random.normal(key_right, (columns, rank))
-    return jnp.asarray(std, dtype=float) / math.sqrt(rank) * (left @ right.T)
+    left, right = jax.random.normal(key_left, (shape[0], rank)), jax.random.normal(key_right, (shape[1], rank))
+    return std / math.sqrt(rank) * (left @ right.T)
 
 
 def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool[Array, "out inp"]:
@@ -180,7 +206,12 @@ def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool
     check_count("random_mask", "count", count, at_least=1)
     if count > rows * columns:
         raise ValueError(f"random_mask: count must be at most {rows * columns} for shape {shape}, but is {count}.")
-    return (jax.random.permutation(key, rows * columns) < count).reshape(rows, columns)
+    return _mask(key, count, (rows, columns))
+
+
+@functools.partial(jax.jit, static_argnames="shape")
+def _mask(key: Key[Array, ""], count: int | Int[Array, ""], shape: tuple[int, int]) -> Bool[Array, "out inp"]:
+    return (jax.random.permutation(key, math.prod(shape)) < count).reshape(shape)
 
 
 def _extent(where: str, shape: tuple[int, int]) -> tuple[int, int]:

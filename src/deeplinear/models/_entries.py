@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int32
 
 from deeplinear.core import Matrix, Params, check_shape, is_concrete
+from deeplinear.models._arrays import as_array
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._losses import SquaredDistance
 from deeplinear.models._networks import DeepLinear, PrefixProducts
@@ -120,9 +121,9 @@ def _tiles(lines: int, line: np.ndarray, across: np.ndarray) -> tuple[Tiles, np.
     place[order] = slots
     shape = (chunks, each, length)
     tiles = Tiles(
-        jnp.asarray(owners.reshape(shape[:2])),
-        jnp.asarray(indices.reshape(shape)),
-        jnp.asarray(entries.reshape(shape)),
+        as_array(owners.reshape(shape[:2])),
+        as_array(indices.reshape(shape)),
+        as_array(entries.reshape(shape)),
         lines,
     )
     return tiles, place
@@ -177,7 +178,7 @@ class NetworkEntries(AbstractModel[Halves]):
         self.widths = network.widths
         self.by_row, place = _tiles(out, i, j)
         self.by_column, _ = _tiles(inp, j, i)
-        self.place = jnp.asarray(place)
+        self.place = as_array(place)
 
     @property
     def network(self) -> DeepLinear:
@@ -330,4 +331,5 @@ def sparse_completion(rows: Any, columns: Any, values: Any, widths: tuple[int, .
         (np.asarray(columns), np.asarray(rows))
     )  # neighbours in memory are then neighbours in the matrix
     model = NetworkEntries(widths, np.asarray(rows)[order], np.asarray(columns)[order])
-    return Problem(model, SquaredDistance(jnp.asarray(values, dtype=float)[order][None]))
+    observed = as_array(values, float)
+    return Problem(model, SquaredDistance((np.asarray(observed) if is_concrete(observed) else observed)[order][None]))

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
 from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete
+from deeplinear.models._arrays import as_array
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._inits import network_of
+from deeplinear.models._networks import DeepLinear
 
 
 def entry_gradient(model: AbstractModel, params: Params, row: object, column: object) -> Params:
@@ -35,14 +38,7 @@ def entry_gradient(model: AbstractModel, params: Params, row: object, column: ob
     _check_layers("entry_gradient", params)
     i = _index("entry_gradient", "row", row, network.widths[-1], ())
     j = _index("entry_gradient", "column", column, network.widths[0], ())
-    _, memo = network.forward(params)
-    start = jnp.eye(network.widths[0], dtype=params[0].dtype)
-    before = (start, *memo.prefixes[:-1])
-    after = network.suffixes(params)
-    every = slice(None)
-    return tuple(
-        jnp.outer(_pick(left, i, every), _pick(right, every, j)) for left, right in zip(after, before, strict=True)
-    )
+    return _gradient(network, params, i, j)
 
 
 def entry_gram(model: AbstractModel, params: Params, rows: object, columns: object) -> Float[Array, "entries entries"]:
@@ -72,6 +68,25 @@ def entry_gram(model: AbstractModel, params: Params, rows: object, columns: obje
     i = _index("entry_gram", "rows", rows, network.widths[-1], (None,))
     j = _index("entry_gram", "columns", columns, network.widths[0], i.shape)
     _check_distinct("entry_gram", i, j)
+    return _gram(network, params, i, j)
+
+
+@jax.jit
+def _gradient(network: DeepLinear, params: Params, i: Integer[Array, ""], j: Integer[Array, ""]) -> Params:
+    _, memo = network.forward(params)
+    start = jnp.eye(network.widths[0], dtype=params[0].dtype)
+    before = (start, *memo.prefixes[:-1])
+    after = network.suffixes(params)
+    every = slice(None)
+    return tuple(
+        jnp.outer(_pick(left, i, every), _pick(right, every, j)) for left, right in zip(after, before, strict=True)
+    )
+
+
+@jax.jit
+def _gram(
+    network: DeepLinear, params: Params, i: Integer[Array, " entries"], j: Integer[Array, " entries"]
+) -> Float[Array, "entries entries"]:
     gram = jnp.zeros((len(i), len(i)), dtype=params[0].dtype)
     for left, right in network.kernel_factors(params):
         gram = gram + _pick(left, i[:, None], i) * _pick(right, j[:, None], j)
@@ -102,7 +117,7 @@ def _check_distinct(where: str, rows: Integer[Array, " entries"], columns: Integ
 
 def _index(where: str, name: str, value: object, bound: int, shape: tuple[int | None, ...]) -> Integer[Array, "..."]:
     """Indices from 0 to `bound` - 1 in an array of a given shape, or a refusal; abstract values pass unseen."""
-    index = jnp.asarray(value)
+    index = as_array(value)
     check_shape(where, name, index, shape)
     if index.size == 0:
         raise ValueError(f"{where}: {name} must hold at least one entry, but is empty.")

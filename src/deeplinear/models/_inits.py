@@ -1,6 +1,7 @@
 """Initialisations: from a model and a key to the layers a run starts from; balanced ones are in a file of their own."""
 
 import abc
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from deeplinear.core import (
+    Matrix,
     Params,
     check_finite,
     check_number,
@@ -20,6 +22,7 @@ from deeplinear.core import (
     is_concrete,
     near_name,
 )
+from deeplinear.models._arrays import as_array
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._entries import NetworkEntries
 from deeplinear.models._networks import DeepLinear
@@ -44,8 +47,8 @@ class Gaussian(AbstractInit):
         std: Standard deviation, positive.
 
     Example:
-        >>> [w.shape for w in Gaussian(0.1)(DeepLinear((3, 5, 2)), jax.random.key(0))]
-        [(5, 3), (2, 5)]
+        >>> [w.shape for w in Gaussian(0.1)(DeepLinear((4, 2, 2)), jax.random.key(0))]
+        [(2, 4), (2, 2)]
     """
 
     std: Float[Array, ""]
@@ -138,7 +141,7 @@ class Scaled(AbstractInit):
 
     Example:
         >>> first, second = Scaled([0.0, 1.0])(DeepLinear((3, 3, 3)), jax.random.key(0))
-        >>> float(jnp.abs(first).max())
+        >>> float(np.abs(first).max())
         0.0
     """
 
@@ -172,9 +175,8 @@ class Orthogonal(AbstractInit):
         self.scale = jnp.asarray(scale, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
-        keys = jax.random.split(key, len(model.shapes))
-        pairs = zip(keys, model.shapes, strict=True)
-        return tuple(self.scale * jax.random.orthogonal(k, rows, m=columns) for k, (rows, columns) in pairs)
+        pairs = zip(jax.random.split(key, len(model.shapes)), model.shapes, strict=True)
+        return tuple(_orthogonal_layer(k, self.scale, shape) for k, shape in pairs)
 
 
 class ScaledIdentity(AbstractInit):
@@ -184,7 +186,7 @@ class ScaledIdentity(AbstractInit):
         scale: $a$.
 
     Example:
-        >>> float(ScaledIdentity(0.5)(DeepLinear((2, 3)), jax.random.key(0))[0].sum())
+        >>> float(ScaledIdentity(0.5)(DeepLinear((2, 2)), jax.random.key(0))[0].sum())
         1.0
     """
 
@@ -195,7 +197,7 @@ class ScaledIdentity(AbstractInit):
         self.scale = jnp.asarray(scale, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
-        return tuple(self.scale * jnp.eye(rows, columns, dtype=float) for rows, columns in model.shapes)
+        return _identities(self.scale, tuple(model.shapes))
 
 
 class AlphaM(AbstractInit):
@@ -230,9 +232,7 @@ class AlphaM(AbstractInit):
                 f"AlphaM: model must have equal widths, but has widths {network.widths}; for a rectangular multiple of "
                 "the identity take ScaledIdentity."
             )
-        diagonal = jnp.eye(network.widths[0], dtype=bool)
-        layer = jnp.where(diagonal, self.alpha, self.alpha / self.m)
-        return (layer,) * network.depth
+        return (_alpha_layer(self.alpha, self.m, network.widths[0]),) * network.depth
 
 
 class Explicit(AbstractInit):
@@ -293,7 +293,7 @@ def _layers(where: str, name: str, params: object) -> Params:
     """A sequence of finite matrices as parameters."""
     if not isinstance(params, tuple | list):
         raise TypeError(f"{where}: {name} must be a tuple of matrices, but is a {type(params).__name__}.")
-    layers = tuple(jnp.asarray(layer, dtype=float) for layer in params)
+    layers = tuple(as_array(layer, float) for layer in params)
     for position, layer in enumerate(layers):
         check_shape(where, f"{name}[{position}]", layer, (None, None))
         check_finite(where, f"{name}[{position}]", layer)
@@ -302,7 +302,7 @@ def _layers(where: str, name: str, params: object) -> Params:
 
 def nonnegative(where: str, name: str, value: object) -> Float[Array, "..."]:
     """Finite numbers that are not negative."""
-    array = jnp.asarray(value, dtype=float)
+    array = as_array(value, float)
     check_finite(where, name, array)
     lowest = float(np.min(np.asarray(array), initial=0.0)) if is_concrete(array) else 0.0
     if lowest < 0:
@@ -326,4 +326,26 @@ def gaussian_layers(
 ) -> Params:
     """Normal layers with a standard deviation for each, every layer from its own key."""
     keys = jax.random.split(key, len(shapes))
-    return tuple(std * jax.random.normal(k, shape) for k, shape, std in zip(keys, shapes, stds, strict=True))
+    layers = zip(keys, stds, shapes, strict=True)
+    return tuple(_gaussian_layer(k, std, tuple(shape)) for k, std, shape in layers)
+
+
+# One program for each shape of a layer, not for each network: random numbers take long to compile.
+@functools.partial(jax.jit, static_argnames="shape")
+def _gaussian_layer(key: Key[Array, ""], std: float | Float[Array, ""], shape: tuple[int, int]) -> Matrix:
+    return std * jax.random.normal(key, shape)
+
+
+@functools.partial(jax.jit, static_argnames="shape")
+def _orthogonal_layer(key: Key[Array, ""], scale: Float[Array, ""], shape: tuple[int, int]) -> Matrix:
+    return scale * jax.random.orthogonal(key, shape[0], m=shape[1])
+
+
+@functools.partial(jax.jit, static_argnames="shapes")
+def _identities(scale: Float[Array, ""], shapes: tuple[tuple[int, int], ...]) -> Params:
+    return tuple(scale * jnp.eye(rows, columns, dtype=float) for rows, columns in shapes)
+
+
+@functools.partial(jax.jit, static_argnames="width")
+def _alpha_layer(alpha: Float[Array, ""], m: Float[Array, ""], width: int) -> Float[Array, "width width"]:
+    return jnp.where(jnp.eye(width, dtype=bool), alpha, alpha / m)

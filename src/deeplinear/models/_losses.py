@@ -12,20 +12,23 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key
 
 from deeplinear.core import Matrix, check_count, check_finite, check_shape, is_concrete
+from deeplinear.models._arrays import as_array
 from deeplinear.models._base import AbstractLoss, AbstractSumLoss
 
 
 def _array(where: str, name: str, value: object) -> Array:
     """`value` as a real floating-point array, or a refusal that names it."""
     try:
-        array = jnp.asarray(value)
+        array = as_array(value)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{where}: {name} must be an array of numbers, but is {type(value).__name__} ({error})."
         ) from None
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise TypeError(f"{where}: {name} must be real, but is complex.")
-    return array.astype(float)
+    # Converted on the host: a new shape compiles nothing.
+    wanted = jnp.zeros(()).dtype
+    return as_array(np.asarray(array), float) if is_concrete(array) and array.dtype != wanted else array.astype(float)
 
 
 def checked_matrix(where: str, name: str, value: object) -> Matrix:
@@ -127,6 +130,25 @@ def _check_outputs(syy: np.ndarray, syx: np.ndarray, solution: np.ndarray) -> No
         )
 
 
+@jax.jit
+def _solution(sxx: Matrix, syx: Matrix) -> Matrix:
+    """The least minimiser."""
+    return syx @ jnp.linalg.pinv(sxx, hermitian=True)
+
+
+@jax.jit
+def _offset(syy: Matrix, syx: Matrix, solution: Matrix) -> Float[Array, ""]:
+    """What no linear map can fit."""
+    return 0.5 * (jnp.trace(syy) - jnp.sum(solution * syx))
+
+
+@jax.jit
+def _moments(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """Covariances of samples in columns and the least minimiser, which they give to more digits than those do."""
+    samples = x.shape[1]
+    return x @ x.T / samples, y @ x.T / samples, y @ y.T / samples, jnp.linalg.lstsq(x.T, y.T)[0].T
+
+
 class Regression(AbstractLoss):
     r"""Least squares $E(W) = \tfrac1{2P}\sum_n \|W x_n - y_n\|^2$, written with covariances.
 
@@ -168,7 +190,7 @@ class Regression(AbstractLoss):
             raise ValueError("Regression: the full loss needs syy; give it, or take reduced=True.")
         self.reduced = syy is None if reduced is None else reduced
         if solution is None:
-            self.solution = self.syx @ jnp.linalg.pinv(self.sxx, hermitian=True)
+            self.solution = _solution(self.sxx, self.syx)
         else:
             self.solution = checked_matrix("Regression", "solution", solution)
             check_shape("Regression", "solution", self.solution, self.syx.shape)
@@ -181,7 +203,7 @@ class Regression(AbstractLoss):
             check_shape("Regression", "syy", syy, (self.syx.shape[0], self.syx.shape[0]))
             if is_concrete(syy) and is_concrete(self.syx) and is_concrete(self.solution):
                 _check_outputs(np.asarray(syy), np.asarray(self.syx), np.asarray(self.solution))
-            self.offset = 0.5 * (jnp.trace(syy) - jnp.sum(self.solution * self.syx))
+            self.offset = _offset(syy, self.syx, self.solution)
 
     @staticmethod
     def from_data(inputs: object, outputs: object, *, reduced: bool = False) -> "Regression":
@@ -194,9 +216,8 @@ class Regression(AbstractLoss):
         check_shape("Regression.from_data", "outputs", y, (None, samples))
         _check_sizes("Regression.from_data", "inputs", x.shape)
         _check_sizes("Regression.from_data", "outputs", y.shape)
-        # The samples themselves give the solution to more digits than their covariance does.
-        solution = jnp.linalg.lstsq(x.T, y.T)[0].T
-        return Regression(x @ x.T / samples, y @ x.T / samples, y @ y.T / samples, reduced=reduced, solution=solution)
+        sxx, syx, syy, solution = _moments(x, y)
+        return Regression(sxx, syx, syy, reduced=reduced, solution=solution)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
         gap = product - self.solution
@@ -304,7 +325,10 @@ class Completion(AbstractSumLoss):
             if not np.any(np.asarray(seen)):
                 raise ValueError("Completion: mask must mark at least one entry as observed, but marks none.")
         self.mask = seen.astype(values.dtype)
-        self.target = jnp.where(seen.astype(bool), values, 0.0)
+        if is_concrete(seen) and is_concrete(values):
+            self.target = as_array(np.where(np.asarray(seen) != 0, np.asarray(values), 0.0), float)
+        else:
+            self.target = jnp.where(seen.astype(bool), values, 0.0)
         check_finite("Completion", "target (where observed)", self.target)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
@@ -374,8 +398,8 @@ class EntryCompletion(AbstractSumLoss):
             raise TypeError(f"EntryCompletion: shape must be two widths (out, in), but is {shape!r}.")
         for axis in shape:
             check_count("EntryCompletion", "each width in shape", axis, at_least=1)
-        self.rows = jnp.asarray(rows)
-        self.columns = jnp.asarray(columns)
+        self.rows = as_array(rows)
+        self.columns = as_array(columns)
         self.values = _array("EntryCompletion", "values", values)
         self.extent = (int(shape[0]), int(shape[1]))
         check_shape("EntryCompletion", "values", self.values, (None,))
@@ -508,7 +532,7 @@ class Energy(AbstractLoss):
         if not callable(energy):
             raise TypeError(f"Energy: energy must be a function of the product, but is {energy!r}.")
         self.energy = energy
-        self.data = tuple(jnp.asarray(item) for item in data)
+        self.data = tuple(as_array(item) for item in data)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
         value = self.energy(product, *self.data)

@@ -8,11 +8,13 @@ import itertools
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
 from deeplinear.core import Matrix, Params, check_count, check_finite, check_shape, is_concrete
+from deeplinear.models._arrays import as_array
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._networks import DeepLinear
 
@@ -61,10 +63,8 @@ class Masked(AbstractModel[Completed]):
             if is_concrete(mask) and not np.isin(np.asarray(mask), (0, 1)).all():
                 raise ValueError(f"Masked: masks[{position}] must hold only 0 and 1.")
         self.model = model
-        self.masks = tuple(jnp.asarray(mask).astype(bool) for mask in masks)
-        self.values = tuple(
-            jnp.where(mask, 0.0, jnp.asarray(value, dtype=float))
-            for mask, value in zip(self.masks, values, strict=True)
+        self.masks, self.values = _fixed(
+            tuple(as_array(mask) for mask in masks), tuple(as_array(value, float) for value in values)
         )
 
     @property
@@ -79,7 +79,7 @@ class Masked(AbstractModel[Completed]):
 
     def complete(self, params: Params) -> Params:
         """The layers with every fixed weight at its value."""
-        return tuple(jnp.where(m, p, v) for m, p, v in zip(self.masks, params, self.values, strict=True))
+        return _completed(self.masks, params, self.values)
 
     def forward(self, params: Params) -> tuple[Matrix, Completed]:
         """Product of the completed layers."""
@@ -124,6 +124,18 @@ class Masked(AbstractModel[Completed]):
 
     def _learnt(self, layers: Params) -> Params:
         return tuple(jnp.where(m, layer, 0.0) for m, layer in zip(self.masks, layers, strict=True))
+
+
+@jax.jit
+def _fixed(masks: tuple[Array, ...], values: Params) -> tuple[tuple[Bool[Array, "_ _"], ...], Params]:
+    """Masks as truth values, and the fixed weights with zeros where one is learnt."""
+    learnt = tuple(mask.astype(bool) for mask in masks)
+    return learnt, tuple(jnp.where(mask, 0.0, value) for mask, value in zip(learnt, values, strict=True))
+
+
+@jax.jit
+def _completed(masks: tuple[Bool[Array, "_ _"], ...], params: Params, values: Params) -> Params:
+    return tuple(jnp.where(m, p, v) for m, p, v in zip(masks, params, values, strict=True))
 
 
 def surviving_laws(model: Masked) -> tuple[np.ndarray, ...]:
@@ -183,16 +195,22 @@ class SkipNetwork(eqx.Module):
     def embed(self, params: Params) -> Params:
         """Layers of the chain from those of the network."""
         DeepLinear(self.widths).check(params, "SkipNetwork.embed")
-        layers = []
-        for value, layer in zip(self.model.values, params, strict=True):
-            rows, columns = layer.shape
-            layers.append(value.at[:rows, :columns].set(layer))
-        return tuple(layers)
+        return _embedded(self.model.values, params)
 
     def extract(self, params: Params) -> Params:
         """Layers of the network from those of the chain, or of any object of their shapes."""
-        shapes = DeepLinear(self.widths).shapes
-        return tuple(layer[:rows, :columns] for layer, (rows, columns) in zip(params, shapes, strict=True))
+        return _corners(params, DeepLinear(self.widths))
+
+
+@jax.jit
+def _embedded(values: Params, params: Params) -> Params:
+    pairs = zip(values, params, strict=True)
+    return tuple(value.at[: layer.shape[0], : layer.shape[1]].set(layer) for value, layer in pairs)
+
+
+@jax.jit
+def _corners(params: Params, network: DeepLinear) -> Params:
+    return tuple(layer[:rows, :columns] for layer, (rows, columns) in zip(params, network.shapes, strict=True))
 
 
 def skip_network(widths: tuple[int, ...] | list[int], start: int, length: int) -> SkipNetwork:

@@ -5,6 +5,7 @@ import itertools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
@@ -18,6 +19,7 @@ from deeplinear.core import (
     is_concrete,
     random_orthogonal,
 )
+from deeplinear.models._arrays import as_array
 from deeplinear.models._balance import balancedness
 from deeplinear.models._balanced_inits import ORTHONORMALITY_TOLERANCE
 from deeplinear.models._base import AbstractModel
@@ -50,7 +52,12 @@ def rescale_balance(params: Params, delta: ArrayLike) -> Params:
         raise ValueError("rescale_balance: params must hold at least two layers, but holds one: nothing is conserved.")
     largest = jnp.max(balancedness(params))
     largest = eqx.error_if(largest, largest == 0, "rescale_balance: params must not be balanced, but are.")
-    factor = jnp.sqrt(jnp.asarray(delta, dtype=float) / largest)
+    return _rescaled(params, as_array(delta, float), largest)
+
+
+@jax.jit
+def _rescaled(params: Params, delta: Float[Array, ""], largest: Float[Array, ""]) -> Params:
+    factor = jnp.sqrt(delta / largest)
     return tuple(factor * layer for layer in params)
 
 
@@ -64,7 +71,7 @@ class DeltaBalanced(AbstractInit):
         delta: $\delta > 0$.
 
     Example:
-        >>> params = DeltaBalanced(0.04)(DeepLinear((3, 4, 3, 2)), jax.random.key(0))
+        >>> params = DeltaBalanced(0.04)(DeepLinear((2, 2, 2)), jax.random.key(0))
         >>> round(float(balancedness(params).max()), 12)
         0.04
     """
@@ -183,8 +190,8 @@ class Pyramid(AbstractInit):
         scale: $a > 0$.
 
     Example:
-        >>> first, second = Pyramid(2)(DeepLinear((2, 3, 2)), jax.random.key(0))
-        >>> bool(jnp.linalg.eigvalsh(first @ first.T - second.T @ second)[1] > 0)
+        >>> (c,) = conserved(Pyramid(2)(DeepLinear((2, 3, 2)), jax.random.key(0)))
+        >>> bool(np.linalg.eigvalsh(c)[1] < 0)
         True
     """
 
@@ -230,7 +237,7 @@ class Cumulative(AbstractInit):
 
     Example:
         >>> params = Cumulative(1)(DeepLinear((2, 3, 3, 2)), jax.random.key(0))
-        >>> [bool(jnp.linalg.eigvalsh(c)[0] > -1e-12) for c in conserved(params)]
+        >>> [bool(np.linalg.eigvalsh(c)[0] > -1e-12) for c in conserved(params)]
         [True, True]
     """
 
@@ -294,6 +301,11 @@ def diagonal_layers(where: str, strengths: Float[Array, "..."], network: DeepLin
             f"{where}: strengths must be one number, one for each of at most {modes} modes, or of shape "
             f"({network.depth}, at most {modes}), for widths {network.widths}, but spread to shape {strengths.shape}."
         )
+    return _diagonals(strengths, network)
+
+
+@jax.jit
+def _diagonals(strengths: Float[Array, "layers modes"], network: DeepLinear) -> Params:
     place = jnp.arange(strengths.shape[1])
     return tuple(
         jnp.zeros(shape, strengths.dtype).at[place, place].set(row)
@@ -301,13 +313,14 @@ def diagonal_layers(where: str, strengths: Float[Array, "..."], network: DeepLin
     )
 
 
+@jax.jit
 def _in_bases(layers: Params, bases: list[Matrix]) -> Params:
     """Layers in given orthonormal bases of all widths, input first."""
     return tuple(above @ layer @ below.T for layer, below, above in zip(layers, bases[:-1], bases[1:], strict=True))
 
 
 def _checked_strengths(where: str, strengths: object) -> Float[Array, "..."]:
-    array = jnp.asarray(strengths, dtype=float)
+    array = as_array(strengths, float)
     check_finite(where, "strengths", array)
     if array.ndim > 2:
         raise ValueError(f"{where}: strengths must have at most two dimensions (layers, modes), but has {array.ndim}.")
@@ -316,12 +329,13 @@ def _checked_strengths(where: str, strengths: object) -> Float[Array, "..."]:
 
 def _orthogonal(where: str, name: str, value: object) -> Matrix:
     """A square matrix with orthonormal columns, or a refusal."""
-    matrix = jnp.asarray(value, dtype=float)
+    matrix = as_array(value, float)
     check_shape(where, name, matrix, (None, None))
     check_shape(where, name, matrix, (matrix.shape[0], matrix.shape[0]))
     check_finite(where, name, matrix)
     if is_concrete(matrix):
-        residual = float(jnp.max(jnp.abs(matrix.T @ matrix - jnp.eye(matrix.shape[0]))))
+        known = np.asarray(matrix)
+        residual = float(np.max(np.abs(known.T @ known - np.eye(len(known)))))
         if residual > ORTHONORMALITY_TOLERANCE:
             raise ValueError(f"{where}: {name} must be orthogonal, but its columns miss it by {residual:.1e}.")
     return matrix

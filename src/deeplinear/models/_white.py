@@ -1,5 +1,6 @@
 """Least squares under fresh white inputs."""
 
+import functools
 import sys
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from deeplinear.core import Matrix, check_count, check_shape, is_concrete
+from deeplinear.models._arrays import as_array
 from deeplinear.models._base import AbstractSumLoss
 from deeplinear.models._losses import checked_matrix
 
@@ -35,7 +37,7 @@ class WhiteInputs(AbstractSumLoss):
 
     def __init__(self, target: object, active: Any = None) -> None:
         self.target = checked_matrix("WhiteInputs", "target", target)
-        seen = jnp.ones(self.target.shape[1]) if active is None else jnp.asarray(active, dtype=float)
+        seen = as_array(np.ones(self.target.shape[1]) if active is None else active, float)
         check_shape("WhiteInputs", "active", seen, (self.target.shape[1],))
         if is_concrete(seen) and not (np.all(np.isin(np.asarray(seen), (0, 1))) and np.any(np.asarray(seen))):
             raise ValueError("WhiteInputs: active must hold only 0 and 1, and a 1 at least once.")
@@ -58,8 +60,7 @@ class WhiteInputs(AbstractSumLoss):
     def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
         r"""Mean of $(W - W^\star)\,x x^\top$ over `batch` fresh inputs."""
         check_count("WhiteInputs.batch_gradient", "batch", batch, at_least=1)
-        inputs = self.active[:, None] * jax.random.normal(key, (product.shape[1], batch), dtype=product.dtype)
-        return ((product - self.target) @ inputs) @ inputs.T / batch
+        return _batch_gradient(self.target, self.active, product, key, batch)
 
     def share(self, batch: int) -> Float[Array, ""]:
         """1: the mean over a batch estimates the mean over all inputs."""
@@ -72,3 +73,11 @@ class WhiteInputs(AbstractSumLoss):
     @property
     def kind(self) -> str:
         return "full"
+
+
+@functools.partial(jax.jit, static_argnames="batch")
+def _batch_gradient(
+    target: Matrix, active: Float[Array, " inp"], product: Matrix, key: Key[Array, ""], batch: int
+) -> Matrix:
+    inputs = active[:, None] * jax.random.normal(key, (product.shape[1], batch), dtype=product.dtype)
+    return ((product - target) @ inputs) @ inputs.T / batch

@@ -79,13 +79,13 @@ class GRU(eqx.Module):
             1.523188
         """
         check_shape("GRU.outputs", "inputs", inputs, (*inputs.shape[:-2], None, self.inputs))
-        sequences = inputs.reshape(-1, *inputs.shape[-2:])
-        return _outputs(self, sequences).reshape(*inputs.shape[:-1], self.readout.shape[0])
+        return _outputs(self, inputs)
 
 
 @jax.jit
-def _outputs(gru: GRU, sequences: Float[Array, "batch times inputs"]) -> Float[Array, "batch times outputs"]:
+def _outputs(gru: GRU, inputs: Float[Array, "*batch times inputs"]) -> Float[Array, "*batch times outputs"]:
     size = gru.states
+    sequences = inputs.reshape(-1, *inputs.shape[-2:])
     # The biases of r and z stand outside the recurrence as well. On processors with AVX-512, XLA (jaxlib 0.10.2) gives
     # wrong gradients for some sizes (5 states, 4 sequences) where a bias of all three gates is inside.
     bias = gru.bias_ih + gru.bias_hh.at[2 * size :].set(0.0)
@@ -101,7 +101,7 @@ def _outputs(gru: GRU, sequences: Float[Array, "batch times inputs"]) -> Float[A
 
     start = jnp.zeros((sequences.shape[0], size), gru.dtype)
     _, states = jax.lax.scan(step, start, jnp.swapaxes(gates, 0, 1))
-    return jnp.swapaxes(states @ gru.readout.T, 0, 1)
+    return jnp.swapaxes(states @ gru.readout.T, 0, 1).reshape(*inputs.shape[:-1], gru.readout.shape[0])
 
 
 def normal_gru(
@@ -125,7 +125,7 @@ def normal_gru(
 
     Example:
         >>> gru = normal_gru(jax.random.key(0), 100, scale=1e-2)
-        >>> round(float(jnp.std(gru.weight_hh)), 4)
+        >>> round(float(np.std(gru.weight_hh)), 4)
         0.01
     """
     template = _zeros("normal_gru", states, inputs, outputs, scale, dtype)
@@ -155,7 +155,7 @@ def uniform_gru(
 
     Example:
         >>> gru = uniform_gru(jax.random.key(0), 25)
-        >>> bool(jnp.max(jnp.abs(gru.weight_hh)) <= 0.2)
+        >>> bool(np.max(np.abs(gru.weight_hh)) <= 0.2)
         True
     """
     template = _zeros("uniform_gru", states, inputs, outputs, scale, dtype)
@@ -199,7 +199,7 @@ def last_output(length: int, window: int) -> Float[Array, " window"]:
         >>> last_output(2, 4)
         Array([0., 1., 0., 0.], dtype=float64)
     """
-    return jnp.asarray(_seen("last_output", length, window) == length - 1, dtype=float)
+    return jnp.asarray((_seen("last_output", length, window) == length - 1).astype(float), dtype=float)
 
 
 def every_output(length: int, window: int) -> Float[Array, " window"]:
@@ -209,7 +209,7 @@ def every_output(length: int, window: int) -> Float[Array, " window"]:
         >>> every_output(2, 4)
         Array([0.5, 0.5, 0. , 0. ], dtype=float64)
     """
-    return jnp.asarray(_seen("every_output", length, window) < length, dtype=float) / length
+    return jnp.asarray((_seen("every_output", length, window) < length) / length, dtype=float)
 
 
 def sequence_loss(
@@ -232,6 +232,11 @@ def sequence_loss(
         4.0
     """
     check_shape("sequence_loss", "weights", weights, (inputs.shape[1],))
+    return _loss(gru, inputs, targets, weights)
+
+
+@jax.jit
+def _loss(gru: GRU, inputs: Array, targets: Array, weights: Array) -> Float[Array, ""]:
     gaps = gru.outputs(inputs) - targets
     return jnp.mean(jnp.sum(weights.astype(gaps.dtype)[:, None] * gaps**2, axis=(1, 2)))
 
@@ -244,7 +249,7 @@ def _zeros(where: str, states: int, inputs: int, outputs: int, scale: Number, dt
     kind = jnp.result_type(float) if dtype is None else jnp.dtype(dtype)
     wide = 3 * states
     shapes = ((wide, inputs), (wide, states), (wide,), (wide,), (outputs, states))
-    return GRU(*(jnp.zeros(shape, kind) for shape in shapes))
+    return GRU(*(jnp.asarray(np.zeros(shape, kind), dtype=kind) for shape in shapes))
 
 
 @eqx.filter_jit

@@ -6,6 +6,7 @@ machine that has no more than these.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -190,7 +191,7 @@ def run_gru_study(study: GRUStudy, *, progress: Callable[[float, str], None] | N
         NumericalError: A training loss is not finite.
 
     Example:
-        >>> study = GRUStudy(1, 1, (1,), 3, 2, batch=2, teacher_steps=2, sequences=2, shown=1, notes=1, seeds=1)
+        >>> study = GRUStudy(2, 2, (3,), 4, 2, batch=4, teacher_steps=2, sequences=2, shown=1, notes=1, seeds=1)
         >>> run_gru_study(study)["error"].shape
         (1, 1)
     """
@@ -236,8 +237,9 @@ def _run(study: GRUStudy, tell: Callable[[float, str], None]) -> dict[str, np.nd
             words = f"length {group[0]}" if len(group) == 1 else f"lengths {group[0]} to {group[-1]}"
             tell(0.02 + 0.97 * (before + share * step / study.steps), f"{words}, step {step}")
 
-        weights = jnp.stack([LOSSES[study.loss](length, max(group)) for length in group]).astype(kind)
-        stack = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], weights.shape[0], axis=1), starts)  # noqa: B023
+        rows = np.stack([LOSSES[study.loss](length, max(group)) for length in group])
+        weights = jnp.asarray(rows.astype(kind), dtype=kind)
+        stack = _repeated(starts, len(group))
         trained = train_gru(
             stack,
             teachers,
@@ -303,16 +305,24 @@ def _measured(
     study: GRUStudy, group: tuple[int, ...], teachers: GRU, students: GRU, weights: Array, keys: Array
 ) -> dict[str, np.ndarray]:
     wanted, given, responses, losses = _played(teachers, students, weights, keys, study.sequences, study.horizon)
-    wide = jnp.broadcast_to(wanted[:, None], given.shape)
-    errors = [sequence_extrapolation(given[:, i], wide[:, i], length) for i, length in enumerate(group)]
-    measured = {name: jnp.stack([getattr(e, name) for e in errors], axis=1) for name in ("error", "trivial", "seen")}
-    measured |= {
-        "loss": losses,
-        "student_response": responses,
-        "teacher_output": jnp.mean(wanted[:, : study.shown, :, 0], axis=1),
-        "student_output": jnp.mean(given[:, :, : study.shown, :, 0], axis=2),
+    seen = np.asarray(given)
+    errors = [
+        sequence_extrapolation(jnp.asarray(seen[:, i], dtype=given.dtype), wanted, length)
+        for i, length in enumerate(group)
+    ]
+    measured = {name: np.stack([getattr(e, name) for e in errors], axis=1) for name in ("error", "trivial", "seen")}
+    return measured | {
+        "loss": np.asarray(losses),
+        "student_response": np.asarray(responses),
+        "teacher_output": np.mean(np.asarray(wanted)[:, : study.shown, :, 0], axis=1),
+        "student_output": np.mean(seen[:, :, : study.shown, :, 0], axis=2),
     }
-    return {name: np.asarray(value) for name, value in measured.items()}
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def _repeated(stack: GRU, count: int) -> GRU:
+    """Every member of a stack as many times, along a second axis."""
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], count, axis=1), stack)
 
 
 @eqx.filter_jit

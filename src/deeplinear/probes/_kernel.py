@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -44,6 +45,7 @@ class _Kernels(NamedTuple):
     now: Matrix
 
 
+@jax.jit
 def _kernels(params: Params, reference: Params) -> _Kernels:
     r"""Tangent kernels $K = \sum_l T_l \otimes S_l$ without Kronecker products.
 
@@ -105,15 +107,19 @@ class KernelDistance(AbstractProbe):
 
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         network_of(problem, "KernelDistance").check(self.reference, "KernelDistance (reference)")
-        kernels = _kernels(params, self.reference)
-        before, now = jnp.linalg.norm(kernels.before), jnp.linalg.norm(kernels.now)
-        scale = jnp.where(now == 0, 1.0, now)
-        # K/|K| - K0/|K0|, from the change where it is small and from the kernels themselves where it is not.
-        growth = jnp.sum(kernels.change * (2 * kernels.before + kernels.change)) / (now + before) / before
-        near = (kernels.change - growth * kernels.before) / scale
-        far = kernels.now / scale - kernels.before / before
-        gap = jnp.where(jnp.linalg.norm(kernels.change) < 0.5 * before, near, far)
-        return jnp.where(now == 0, 1.0, 0.5 * jnp.sum(gap**2))
+        return _distance(_kernels(params, self.reference))
+
+
+@jax.jit
+def _distance(kernels: _Kernels) -> Float[Array, ""]:
+    before, now = jnp.linalg.norm(kernels.before), jnp.linalg.norm(kernels.now)
+    scale = jnp.where(now == 0, 1.0, now)
+    # K/|K| - K0/|K0|, from the change where it is small and from the kernels themselves where it is not.
+    growth = jnp.sum(kernels.change * (2 * kernels.before + kernels.change)) / (now + before) / before
+    near = (kernels.change - growth * kernels.before) / scale
+    far = kernels.now / scale - kernels.before / before
+    gap = jnp.where(jnp.linalg.norm(kernels.change) < 0.5 * before, near, far)
+    return jnp.where(now == 0, 1.0, 0.5 * jnp.sum(gap**2))
 
 
 class KernelMovement(AbstractProbe):
@@ -145,5 +151,9 @@ class KernelMovement(AbstractProbe):
 
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         network_of(problem, "KernelMovement").check(self.reference, "KernelMovement (reference)")
-        kernels = _kernels(params, self.reference)
-        return jnp.linalg.norm(kernels.change) / jnp.linalg.norm(kernels.before)
+        return _movement(_kernels(params, self.reference))
+
+
+@jax.jit
+def _movement(kernels: _Kernels) -> Float[Array, ""]:
+    return jnp.linalg.norm(kernels.change) / jnp.linalg.norm(kernels.before)

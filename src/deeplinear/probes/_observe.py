@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import RESULTS, Trajectory, check_finite, check_shape, checked_params, describe
@@ -54,26 +53,26 @@ def observe(
         )
     layers = [checked_params(where, f"snapshots[{k}]", snapshot) for k, snapshot in enumerate(snapshots)]
     for k, snapshot in enumerate(layers):
-        problem.check(tuple(jnp.asarray(layer) for layer in snapshot), f"{where}: snapshots[{k}]")
+        problem.check(tuple(jax.device_put(layer) for layer in snapshot), f"{where}: snapshots[{k}]")
         for position, layer in enumerate(snapshot):
             check_finite(where, f"snapshots[{k}][{position}]", layer)
     stack = tuple(
-        jnp.stack([jnp.asarray(layer, dtype=float) for layer in column]) for column in zip(*layers, strict=True)
+        np.stack([np.asarray(layer, dtype=float) for layer in column]) for column in zip(*layers, strict=True)
     )
-    found = checked_probes(where, probes, problem, False, stack)
+    found = checked_probes(where, probes, problem, False, jax.device_put(stack))
     parts = []
     for begin in range(0, len(moments), WINDOW):
         place = np.arange(begin, min(begin + WINDOW, len(moments)))
         size = min(WINDOW, 1 << (len(place) - 1).bit_length())
         padded = np.concatenate([place, np.full(size - len(place), place[-1])])
-        values = _looked(found, problem, jnp.asarray(moments[padded]), tuple(layer[padded] for layer in stack))
+        values = _looked(found, problem, *jax.device_put((moments[padded], tuple(layer[padded] for layer in stack))))
         parts.append([np.asarray(value)[: len(place)] for value in values])
     values = {item.name: np.concatenate(part) for item, part in zip(found, zip(*parts, strict=True), strict=True)}
     return Trajectory(
         times=moments,
         values=values,
         dims={item.name: dimension_names(item, values[item.name].ndim - 1) for item in found},
-        params=tuple(np.asarray(layer[-1]) for layer in stack),
+        params=tuple(layer[-1].copy() for layer in stack),
         results=np.asarray(int(RESULTS.completed)),
         fired=np.asarray(0),
         rules=(),

@@ -134,7 +134,9 @@ def extrapolation_interval(
         if ends is not None:
             scale = unit * programme.size
             used = float(tolerance) if slack == allowed else slack * unit
-            return ExtrapolationInterval(jnp.asarray(ends[0] * scale), jnp.asarray(ends[1] * scale), used)
+            return ExtrapolationInterval(
+                jnp.asarray(ends[0] * scale, dtype=float), jnp.asarray(ends[1] * scale, dtype=float), used
+            )
     misfit = programme.misfit()
     if misfit <= ladder[-1]:
         raise ValueError(
@@ -194,7 +196,7 @@ def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> 
     apart = x[:, None] - x + np.eye(len(x))
     room = p * (x - a) * (b - x) * np.prod(apart, axis=1) ** 2
     gap = 0.0 if room.min() <= 0 else 1 / float(np.sum(1 / room))
-    return jnp.asarray(float(p @ x ** (2 * len(x))) + gap)
+    return jnp.asarray(float(p @ x ** (2 * len(x))) + gap, dtype=float)
 
 
 class _Programme(NamedTuple):

@@ -18,6 +18,7 @@ import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -68,7 +69,7 @@ class Certificate(eqx.Module):
         Args:
             residuals: $h_j - w_j$ for $j < k$ of a balanced student.
         """
-        return self._known("Certificate.leak", residuals) @ self.annihilator
+        return _leak(self, self._known("Certificate.leak", residuals))
 
     def bounds(self, residuals: Any) -> Float[Array, " horizon"]:
         r"""Largest errors $|h_j - w_j|$ that the residuals of the first $k$ entries leave possible.
@@ -78,14 +79,7 @@ class Certificate(eqx.Module):
         Args:
             residuals: $h_j - w_j$ for $j < k$ of a balanced student with eigenvalues in $[-R, R]$.
         """
-        known = self._known("Certificate.bounds", residuals)
-        double = self.interpolants.shape[1]
-        rounding = 2 * (double + 1) * float(np.finfo(float).eps)
-        inner = jnp.abs(self.interpolants @ known[:double])
-        inner += rounding * (jnp.abs(self.interpolants) @ jnp.abs(known[:double]))
-        leak = jnp.abs(known @ self.annihilator) + rounding * (jnp.abs(known) @ jnp.abs(self.annihilator))
-        beyond = (inner + self.remainders * leak)[self.length :]
-        return jnp.concatenate([jnp.abs(jnp.asarray(residuals, dtype=float)), beyond])[: len(self.constants)]
+        return _bounds(self, self._known("Certificate.bounds", residuals))
 
     def bounds_from_loss(self, loss: Any, *, loss_scale: LossScale = "half_sum_sq") -> Float[Array, " horizon"]:
         r"""$K_j\|r\|$: largest errors that a loss leaves possible.
@@ -96,7 +90,7 @@ class Certificate(eqx.Module):
         """
         where = "Certificate.bounds_from_loss"
         check_number(where, "loss", loss, at_least=0)
-        return self.constants * jnp.sqrt(_factor(where, loss_scale) * jnp.asarray(loss, dtype=float))
+        return _prior_bounds(self, loss, _factor(where, loss_scale))
 
     def sufficient_loss(self, error: Any, *, loss_scale: LossScale = "half_sum_sq") -> Float[Array, ""]:
         r"""$\delta$: losses up to this one have errors of at most $\varepsilon$ at all $j$ below the horizon.
@@ -109,13 +103,39 @@ class Certificate(eqx.Module):
         """
         where = "Certificate.sufficient_loss"
         check_number(where, "error", error, above=0)
-        return (jnp.asarray(error, dtype=float) / jnp.max(self.constants)) ** 2 / _factor(where, loss_scale)
+        return _sufficient(self, error, _factor(where, loss_scale))
 
-    def _known(self, where: str, residuals: Any) -> Float[Array, " terms"]:
+    def _known(self, where: str, residuals: Any) -> Float[Array, " length"]:
         array = jnp.asarray(checked_layer(where, "residuals", residuals), dtype=float)
         check_shape(where, "residuals", array, (self.length,))
         check_finite(where, "residuals", array)
-        return array[: len(self.annihilator)]
+        return array
+
+
+@jax.jit
+def _leak(found: Certificate, residuals: Float[Array, " length"]) -> Float[Array, ""]:
+    return residuals[: len(found.annihilator)] @ found.annihilator
+
+
+@jax.jit
+def _bounds(found: Certificate, residuals: Float[Array, " length"]) -> Float[Array, " horizon"]:
+    known, double = residuals[: len(found.annihilator)], found.interpolants.shape[1]
+    rounding = 2 * (double + 1) * float(np.finfo(float).eps)
+    inner = jnp.abs(found.interpolants @ known[:double])
+    inner += rounding * (jnp.abs(found.interpolants) @ jnp.abs(known[:double]))
+    leak = jnp.abs(known @ found.annihilator) + rounding * (jnp.abs(known) @ jnp.abs(found.annihilator))
+    beyond = (inner + found.remainders * leak)[found.length :]
+    return jnp.concatenate([jnp.abs(residuals), beyond])[: len(found.constants)]
+
+
+@jax.jit
+def _prior_bounds(found: Certificate, loss: Any, factor: Any) -> Float[Array, " horizon"]:
+    return found.constants * jnp.sqrt(factor * jnp.asarray(loss, dtype=float))
+
+
+@jax.jit
+def _sufficient(found: Certificate, error: Any, factor: Any) -> Float[Array, ""]:
+    return (jnp.asarray(error, dtype=float) / jnp.max(found.constants)) ** 2 / factor
 
 
 class Certified(NamedTuple):
@@ -200,14 +220,14 @@ def certificate(atoms: Any, length: int, horizon: int, *, radius: Any = None) ->
     slope, size = np.linalg.norm(interpolants, axis=1), np.linalg.norm(annihilator)
     known = np.arange(horizon) < length
     return Certificate(
-        atoms=jnp.asarray(nodes),
+        atoms=jnp.asarray(nodes, dtype=float),
         length=int(length),
         radius=jnp.asarray(radius, dtype=float),
-        annihilator=jnp.asarray(annihilator),
-        interpolants=jnp.asarray(interpolants),
-        remainders=jnp.asarray(remainders),
-        constants=jnp.asarray(np.where(known, 1.0, slope + remainders * size)),
-        binomial_constants=jnp.asarray(np.where(known, 1.0, slope + binomial * size)),
+        annihilator=jnp.asarray(annihilator, dtype=float),
+        interpolants=jnp.asarray(interpolants, dtype=float),
+        remainders=jnp.asarray(remainders, dtype=float),
+        constants=jnp.asarray(np.where(known, 1.0, slope + remainders * size), dtype=float),
+        binomial_constants=jnp.asarray(np.where(known, 1.0, slope + binomial * size), dtype=float),
     )
 
 
@@ -230,7 +250,7 @@ def certify(student: Any, atoms: Any, weights: Any, length: int, horizon: int, *
     Example:
         >>> column = jnp.array([[0.8], [0.6], [0.1]])
         >>> found = certify((jnp.diag(jnp.array([0.9, -0.5, 0.0])), column, column.T), [0.9, -0.5], [0.64, 0.36], 5, 12)
-        >>> round(float(found.leak), 9), bool(jnp.all(found.errors <= found.bounds))
+        >>> round(float(found.leak), 9), bool(np.all(found.errors <= found.bounds))
         (0.002025, True)
     """
     where = "certify"
@@ -253,14 +273,14 @@ def certify(student: Any, atoms: Any, weights: Any, length: int, horizon: int, *
     found = certificate(nodes, length, horizon, radius=radius)
     difference = _powers(eigenvalues, horizon) @ spectral - _powers(nodes, horizon) @ mass
     check_finite(where, "the response up to the horizon", difference)
-    residuals = jnp.asarray(difference[:length])
+    residuals = jnp.asarray(difference[:length], dtype=float)
     return Certified(
         certificate=found,
         residuals=residuals,
         leak=found.leak(residuals),
         bounds=found.bounds(residuals),
-        prior_bounds=found.bounds_from_loss(jnp.sum(residuals**2), loss_scale="sum_sq"),
-        errors=jnp.abs(jnp.asarray(difference)),
+        prior_bounds=found.bounds_from_loss(np.sum(difference[:length] ** 2), loss_scale="sum_sq"),
+        errors=jnp.asarray(np.abs(difference), dtype=float),
     )
 
 
@@ -299,7 +319,7 @@ def moment_gap(response: Any, loss: Any, *, loss_scale: LossScale = "half_sum_sq
         advice = "The student's first entry may be zero then; train longer."
         raise HypothesisError("residuals smaller than w_0", size, float(w[0]), advice)
     bound = np.hypot(1.0, w / w[0]) * size / (w[0] - size)
-    return jnp.asarray(np.where(np.arange(len(w)) == 0, 0.0, bound))
+    return jnp.asarray(np.where(np.arange(len(w)) == 0, 0.0, bound), dtype=float)
 
 
 def moment_chain(

@@ -67,8 +67,8 @@ class Continuation(NamedTuple):
         """Whether balanced systems with these numbers agree on what follows, to a thousandth of the largest number."""
         if self.lower is None or self.upper is None:
             return False
-        spread = float(jnp.max(self.upper - self.lower))
-        return spread <= 1e-3 * float(jnp.max(jnp.abs(self.response[: self.known])))
+        spread = float(np.max(np.asarray(self.upper) - np.asarray(self.lower)))
+        return spread <= 1e-3 * float(np.max(np.abs(np.asarray(self.response)[: self.known])))
 
 
 def continuation(
@@ -153,4 +153,4 @@ def _bounds(
         low.append(min(float(found.lower), response[index]))
         high.append(max(float(found.upper), response[index]))
         off = max(off, found.tolerance)
-    return jnp.asarray(low), jnp.asarray(high), off
+    return jnp.asarray(low, dtype=float), jnp.asarray(high, dtype=float), off

@@ -62,9 +62,8 @@ def order_growth(
         HypothesisError: A network so unstable that its response is not finite up to the horizon.
 
     Example:
-        >>> one, two = (jnp.array([[1.0], [b]]) for b in (1e-3, 1.0))
-        >>> rows = [jnp.concatenate([b, jnp.array([[0.9], [-0.5]]), b])[:, 0] for b in (one, two)]
-        >>> found = order_growth(LinearRNN(2, 5, form="diagonal"), jnp.stack(rows))
+        >>> rows = jnp.array([[1.0, b, 0.9, -0.5, 1.0, b] for b in (1e-3, 1.0)])  # B, the diagonal of A, C
+        >>> found = order_growth(LinearRNN(2, 5, form="diagonal"), rows)
         >>> found.order.tolist(), found.atoms.tolist(), found.entropy.round(3).tolist()
         ([1, 2], [1, 2], [1.0, 2.0])
     """

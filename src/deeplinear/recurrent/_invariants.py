@@ -8,11 +8,12 @@ is diagonal, also its diagonal, one number for each state.
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, is_concrete
+from deeplinear.core import HypothesisError, Matrix, is_concrete
 from deeplinear.models import System, checked_system
 
 DIAGONAL = 1e-12
@@ -30,6 +31,11 @@ def balance_gap(system: Any) -> Float[Array, ""]:
         0.25
     """
     _, first, output = _square("balance_gap", system)
+    return _gap(first, output)
+
+
+@jax.jit
+def _gap(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.max(jnp.abs(first - output.T))
 
 
@@ -47,6 +53,11 @@ def balance_ratio(system: Any) -> Float[Array, ""]:
         0.5
     """
     _, first, output = _square("balance_ratio", system)
+    return _ratio(first, output)
+
+
+@jax.jit
+def _ratio(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.linalg.norm(first - output.T) / jnp.linalg.norm(first + output.T)
 
 
@@ -64,6 +75,11 @@ def norm_difference(system: Any) -> Float[Array, ""]:
         3.0
     """
     _, first, output = checked_system("norm_difference", system)
+    return _difference(first, output)
+
+
+@jax.jit
+def _difference(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.sum(first**2) - jnp.sum(output**2)
 
 
@@ -84,7 +100,11 @@ def conserved_matrix(system: Any) -> Float[Array, "states states"]:
         Array([[ 1.,  0.],
                [ 0., -1.]], dtype=float64)
     """
-    transition, first, output = checked_system("conserved_matrix", system)
+    return _conserved(*checked_system("conserved_matrix", system))
+
+
+@jax.jit
+def _conserved(transition: Matrix, first: Matrix, output: Matrix) -> Float[Array, "states states"]:
     return transition @ transition.T - transition.T @ transition + first @ first.T - output.T @ output
 
 
@@ -114,6 +134,11 @@ def mode_invariants(system: Any) -> Float[Array, " states"]:
         if not beside <= tolerance:
             advice = "Other systems conserve norm_difference, and conserved_matrix if A is free."
             raise HypothesisError("a diagonal transition matrix", beside, tolerance, advice)
+    return _differences(first, output)
+
+
+@jax.jit
+def _differences(first: Matrix, output: Matrix) -> Float[Array, " states"]:
     return jnp.sum(first**2, axis=1) - jnp.sum(output**2, axis=0)
 
 

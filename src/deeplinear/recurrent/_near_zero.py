@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -94,7 +95,7 @@ def near_zero_system(
 
     Example:
         >>> small = near_zero_system(400, 1e-3, np.random.default_rng(0))
-        >>> [round(1e3 * float(jnp.linalg.norm(matrix)), 1) for matrix in small]
+        >>> [round(1e3 * float(np.linalg.norm(matrix)), 1) for matrix in small]
         [1.0, 1.0, 1.0]
     """
     where = "near_zero_system"
@@ -142,7 +143,11 @@ def linearised_flow(system: Any, first: Any, time: Any, *, clock: Clock = "half_
     start = _single(where, system)
     rate = _rate(where, first, clock, signed=True)
     check_number(where, "time", time)
-    angle = rate * jnp.asarray(time, dtype=float)
+    return _grown(start, rate * jnp.asarray(time, dtype=float))
+
+
+@jax.jit
+def _grown(start: System, angle: Float[Array, ""]) -> System:
     plus, minus = start.input + start.output.T, start.input - start.output.T
     plus, minus = jnp.exp(angle) * plus, jnp.exp(-angle) * minus
     return System(start.transition, (plus + minus) / 2, (plus - minus).T / 2)
@@ -195,15 +200,20 @@ def near_zero_ratios(system: Any, first: Any) -> NearZeroRatios:
     where = "near_zero_ratios"
     checked = _single(where, system)
     _rate(where, first, "half_sum_sq", signed=False)
-    plus = jnp.linalg.norm(checked.input + checked.output.T)
-    minus = jnp.linalg.norm(checked.input - checked.output.T)
-    up = jnp.asarray(first, dtype=float) > 0
-    growing, decaying = jnp.where(up, plus, minus), jnp.where(up, minus, plus)
-    if is_concrete(growing) and float(growing) == 0:
-        part = "B + C^T" if bool(up) else "B - C^T"
+    found = _ratios(checked, jnp.asarray(first, dtype=float))
+    if is_concrete(found.growing) and float(found.growing) == 0:
+        part = "B + C^T" if float(first) > 0 else "B - C^T"
         advice = "Start from matrices that have this part."
         raise HypothesisError(f"a growing part {part} that is not zero", 0.0, 0.0, advice)
-    return NearZeroRatios(growing, decaying / growing, jnp.linalg.norm(checked.transition) / growing)
+    return found
+
+
+@jax.jit
+def _ratios(system: System, first: Float[Array, ""]) -> NearZeroRatios:
+    plus = jnp.linalg.norm(system.input + system.output.T)
+    minus = jnp.linalg.norm(system.input - system.output.T)
+    growing, decaying = jnp.where(first > 0, plus, minus), jnp.where(first > 0, minus, plus)
+    return NearZeroRatios(growing, decaying / growing, jnp.linalg.norm(system.transition) / growing)
 
 
 def escape_time(first: Any, scale: Any, *, fraction: float = 0.25, clock: Clock = "half_sum_sq") -> float:

@@ -95,7 +95,7 @@ def polish(
     point, loss, steps = _descend(point, target, form, wanted, max_steps)
     b, a, *rest = np.split(point, len(model.shapes))
     c = rest[0] if rest else b
-    found = System(jnp.diag(jnp.asarray(a)), jnp.asarray(b)[:, None], jnp.asarray(c)[None])
+    found = System(*(jnp.asarray(part, dtype=float) for part in (np.diag(a), b[:, None], c[None])))
     return Polished(found, loss, steps, loss <= wanted)
 
 

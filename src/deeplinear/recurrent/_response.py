@@ -159,7 +159,7 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
             entries = _by_modes(*_modes(where, transition, first, output, path), length)
     infinite = np.flatnonzero(~np.isfinite(entries).all(axis=(1, 2)))
     diverged_at = int(infinite[0]) if infinite.size else None
-    return Response(jnp.asarray(_squeezed(entries[:diverged_at])), diverged_at)
+    return Response(jnp.asarray(_squeezed(entries[:diverged_at]), dtype=float), diverged_at)
 
 
 def log_response(system: Any, length: int) -> LogResponse:
@@ -188,7 +188,9 @@ def log_response(system: Any, length: int) -> LogResponse:
             signs.append(np.sign(entry))
             block, exponent = _near_one(transition @ block)
             shift += slope + exponent
-    return LogResponse(jnp.asarray(_squeezed(np.array(sizes))), jnp.asarray(_squeezed(np.array(signs))))
+    return LogResponse(
+        jnp.asarray(_squeezed(np.array(sizes)), dtype=float), jnp.asarray(_squeezed(np.array(signs)), dtype=float)
+    )
 
 
 def outputs(system: Any, inputs: Any) -> Float[Array, "times *outputs"]:
@@ -219,15 +221,15 @@ def outputs(system: Any, inputs: Any) -> Float[Array, "times *outputs"]:
         raise ValueError(f"{where}: inputs must have shape (times, {size}), but has shape {sequence.shape}.")
     check_shape(where, "inputs", sequence, (None,) if vector else (None, size))
     check_finite(where, "inputs", sequence)
-    found = _simulate(checked, sequence[:, None] if vector else sequence)
+    found = _simulate(checked, sequence)
     if is_concrete(found):
-        bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
+        bad = np.flatnonzero(~np.isfinite(np.asarray(found)).reshape(len(found), -1).all(axis=1))
         if bad.size:
             raise OverflowError(
                 f"{where}: outputs overflow from output {bad[0] + 1} on. The system has eigenvalues beyond 1; give "
                 "fewer inputs."
             )
-    return found[:, 0] if vector and found.shape[1] == 1 else found
+    return found
 
 
 def extrapolation(response: Any, target: Any, length: int, *, horizon: int) -> Extrapolation:
@@ -313,7 +315,11 @@ def summarise_ratios(ratios: Any, *, cap: float = 1e3) -> RatioSummary:
     ordered, half = np.sort(values), len(values) // 2
     median = ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
     return RatioSummary(
-        jnp.asarray(capped), float(median), float(capped.mean()), float(capped.std()), float(np.mean(values >= 1))
+        jnp.asarray(capped, dtype=float),
+        float(median),
+        float(capped.mean()),
+        float(capped.std()),
+        float(np.mean(values >= 1)),
     )
 
 
@@ -332,7 +338,7 @@ def hankel_singular_values(response: Any, *, size: int | None = None) -> Float[A
     """
     where = "hankel_singular_values"
     check_x64(where)
-    return jnp.asarray(np.linalg.svd(_hankel(where, response, size), compute_uv=False))
+    return jnp.asarray(np.linalg.svd(_hankel(where, response, size), compute_uv=False), dtype=float)
 
 
 def hankel_order(response: Any, *, tolerance: float = 1e-8, size: int | None = None) -> int:
@@ -452,9 +458,13 @@ def _hankel(where: str, response: Any, size: int | None) -> np.ndarray:
 
 
 @jax.jit
-def _simulate(system: System, inputs: Float[Array, "times inputs"]) -> Float[Array, "times outputs"]:
+def _simulate(system: System, inputs: Float[Array, "times *inputs"]) -> Float[Array, "times *outputs"]:
+    """Outputs of sequences of vectors, or of numbers."""
+
     def step(state: Array, x: Array) -> tuple[Array, Array]:
         state = system.transition @ state + system.input @ x
         return state, system.output @ state
 
-    return jax.lax.scan(step, jnp.zeros(len(system.transition)), inputs)[1]
+    vectors = inputs[:, None] if inputs.ndim == 1 else inputs
+    found = jax.lax.scan(step, jnp.zeros(len(system.transition)), vectors)[1]
+    return found[:, 0] if inputs.ndim == 1 and found.shape[1] == 1 else found

@@ -336,7 +336,7 @@ def _positive(statement: str, measure: SpectralMeasure) -> Condition:
 def _without_negative(measure: SpectralMeasure) -> SpectralMeasure:
     """Atoms whose weight is not negative by rounding."""
     kept = np.asarray(measure.weights) > 0
-    return SpectralMeasure(*(jnp.asarray(np.asarray(values)[kept]) for values in measure))
+    return SpectralMeasure(*(jnp.asarray(np.asarray(values)[kept], dtype=float) for values in measure))
 
 
 def _balanced(system: System) -> Condition:
@@ -365,7 +365,7 @@ def _certified(
     horizon: int,
 ) -> tuple[Float[Array, " tail"], Float[Array, " tail"], float]:
     """Bounds on the tail from the residuals and from the loss, and the leak; infinite where numbers overflow."""
-    beyond = jnp.asarray(np.full(horizon - length, math.inf))
+    beyond = jnp.asarray(np.full(horizon - length, math.inf), dtype=float)
     atoms, weights = np.asarray(student.atoms), np.asarray(student.weights)
     nodes, masses = np.asarray(teacher.atoms), np.asarray(teacher.weights)
     off = np.prod((atoms[:, None] - nodes) ** 2, axis=1)
@@ -387,4 +387,4 @@ def _certified(
     bounds = np.asarray(found.bounds(residuals)) + extra
     prior = constants * float(np.linalg.norm(residuals)) + extra
     leak = float(residuals[: 2 * len(nodes) + 1] @ np.asarray(found.annihilator))
-    return jnp.asarray(bounds[length:]), jnp.asarray(prior[length:]), leak
+    return jnp.asarray(bounds[length:], dtype=float), jnp.asarray(prior[length:], dtype=float), leak

@@ -57,7 +57,10 @@ def _problem(target: np.ndarray) -> Problem:
 def _lopsided(params: Params) -> Params:
     """The same product from layers whose conserved quantity is no multiple of the identity."""
     turn = np.diag(np.linspace(1.0, 2.0, WIDTH))
-    return jnp.asarray(turn @ np.asarray(params[0])), jnp.asarray(np.asarray(params[1]) @ np.linalg.inv(turn))
+    return (
+        jnp.asarray(turn @ np.asarray(params[0]), dtype=float),
+        jnp.asarray(np.asarray(params[1]) @ np.linalg.inv(turn), dtype=float),
+    )
 
 
 # --- Reversal ---------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Case:
     @property
     def params(self) -> Params:
         """The layers as arrays."""
-        return jnp.asarray(self.first), jnp.asarray(self.second)
+        return jnp.asarray(self.first, dtype=float), jnp.asarray(self.second, dtype=float)
 
     @property
     def widths(self) -> tuple[int, int, int]:
@@ -148,7 +148,7 @@ def _moved(
 
 def moved(case: Case, t: float) -> Correlations:
     """The closed form at a time."""
-    return _moved(*case.params, jnp.asarray(case.target), jnp.asarray(case.lam), jnp.asarray(t))
+    return _moved(*case.params, *(np.asarray(x, dtype=float) for x in (case.target, case.lam, t)))
 
 
 def distance(here: Array | np.ndarray, there: Array | np.ndarray) -> float:

@@ -430,7 +430,7 @@ def _deep(rng: np.random.Generator, target: np.ndarray, strengths: np.ndarray) -
     left, _, right = np.linalg.svd(target)
     bases = [right.T, *(np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))[0] for _ in strengths[1:]), left]
     layers = (out @ np.diag(a) @ inp.T for inp, out, a in zip(bases, bases[1:], strengths, strict=False))
-    return Deep(target, tuple(jnp.asarray(layer) for layer in layers), strengths)
+    return Deep(target, tuple(jnp.asarray(layer, dtype=float) for layer in layers), strengths)
 
 
 def _draw_deep(rng: np.random.Generator) -> Deep:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 
@@ -367,7 +366,7 @@ def _measure_propagator(two: Two) -> Measured:
     forms = [evaluated(generic_form, truth, t) for t in early]
     generic = max(missed(x, y) for x, y in zip(solved(two, early), forms, strict=True))
     system = eigensystem(two.task, two.lam)
-    half = np.asarray(_carried(jnp.asarray(two.factor), system, jnp.asarray(two.times[0])))
+    half = np.asarray(_carried(two.factor, system, two.times[0]))
     rest = dataclasses.replace(two, first=half[: two.widths[0]].T, second=half[two.widths[0] :])
     (later,), (whole,) = solved(rest, [two.times[1]]), solved(two, [sum(two.times)])
     return Measured(dict(zip(PROPAGATED, (generic, missed(later, whole)), strict=True)))

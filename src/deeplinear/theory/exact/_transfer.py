@@ -58,7 +58,7 @@ def _measure_taught(instances: Sequence[Taught]) -> list[Measured]:
     found = []
     for i in instances:
         direct = i.trained() @ i.first @ i.inputs
-        formula = np.asarray(new_feature_response(jnp.asarray(i.first.T @ i.first), i.asked, i.inputs))
+        formula = np.asarray(new_feature_response(jnp.asarray(i.first.T @ i.first, dtype=float), i.asked, i.inputs))
         found.append(Measured({"largest difference of the responses": float(np.abs(direct - formula).max())}))
     return found
 
@@ -106,7 +106,7 @@ class Hierarchy:
 
     def responses(self, lams: np.ndarray) -> np.ndarray:
         """Responses of networks trained to convergence."""
-        kernels = _kernels(jnp.asarray(self.target), jnp.asarray(self.sign * lams))
+        kernels = _kernels(self.target, self.sign * lams)
         return np.stack([new_feature_response(kernel, self.item) for kernel in kernels])
 
 
@@ -128,7 +128,9 @@ def _measure_hierarchy(instances: Sequence[Hierarchy]) -> list[Measured]:
     for i in instances:
         responses = i.responses(RELATIVE * i.scale)
         expected = transfer_target(i.target, i.item)
-        losses = np.array([generalisation_loss(jnp.asarray(response), expected, i.item) for response in responses])
+        losses = np.array(
+            [generalisation_loss(jnp.asarray(response, dtype=float), expected, i.item) for response in responses]
+        )
         others = np.abs(np.delete(responses, i.item, axis=1)).max(axis=1)
         residuals = {
             "largest rise of the generalisation loss with λ": float(np.diff(losses).max()),

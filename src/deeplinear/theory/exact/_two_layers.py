@@ -63,7 +63,7 @@ class Two:
 
     @property
     def params(self) -> Params:
-        return jnp.asarray(self.first), jnp.asarray(self.second)
+        return jnp.asarray(self.first, dtype=float), jnp.asarray(self.second, dtype=float)
 
     @property
     def factor(self) -> np.ndarray:
@@ -200,7 +200,7 @@ def _solutions(factor: Any, target: Any, lam: Any, times: Any) -> Any:
 def solved(two: Two, times: Sequence[float] | np.ndarray) -> np.ndarray:
     """QQᵀ by the propagator."""
     padded = np.array([*times, *[times[-1]] * (TIMES - len(times))], dtype=float)
-    found = _solutions(jnp.asarray(two.factor), jnp.asarray(two.task), jnp.asarray(two.lam), jnp.asarray(padded))
+    found = _solutions(two.factor, two.task, two.lam, padded)
     return np.asarray(found)[: len(times)]
 
 

@@ -47,7 +47,7 @@ class Pulled:
     @property
     def pull(self) -> np.ndarray:
         """That gradient as it is."""
-        return np.asarray(self.problem.loss.gradient(jnp.asarray(times(self.layers))))
+        return np.asarray(self.problem.loss.gradient(jnp.asarray(times(self.layers), dtype=float)))
 
 
 def adopt_pulled(problem: Problem, params: Params) -> Pulled:
@@ -60,8 +60,10 @@ def _draw_pulled(rng: np.random.Generator) -> Pulled:
     """Four layers of width 3, and some entries of a target."""
     target, mask = rng.standard_normal((3, 3)), (rng.random((3, 3)) < 0.6).astype(float)
     mask[0, 0] = 1.0
-    problem = Problem(DeepLinear((3,) * 5), Completion(jnp.asarray(target), jnp.asarray(mask)))
-    return adopt_pulled(problem, tuple(jnp.asarray(w) for w in draw_layers(rng, 3, 4)))
+    problem = Problem(
+        DeepLinear((3,) * 5), Completion(jnp.asarray(target, dtype=float), jnp.asarray(mask, dtype=float))
+    )
+    return adopt_pulled(problem, tuple(jnp.asarray(w, dtype=float) for w in draw_layers(rng, 3, 4)))
 
 
 def _another_pull(rng: np.random.Generator) -> Pulled:
@@ -96,7 +98,7 @@ def _measure_gradient(instance: Pulled) -> Measured:
 
     def energy(step: float) -> float:
         layers = tuple(w + step * v for w, v in zip(instance.layers, moves, strict=True))
-        return float(instance.problem.loss.value(jnp.asarray(times(layers))))
+        return float(instance.problem.loss.value(jnp.asarray(times(layers), dtype=float)))
 
     h = 1e-3
     slope = (8 * (energy(h) - energy(-h)) - (energy(2 * h) - energy(-2 * h))) / (12 * h)
@@ -192,12 +194,14 @@ def _measure_invariants(instance: Pulled) -> Measured:
 
 
 def _on_device(layers: Layers) -> Params:
-    return tuple(jnp.asarray(layer) for layer in layers)
+    return tuple(jnp.asarray(layer, dtype=float) for layer in layers)
 
 
 def _draw_flow(rng: np.random.Generator, decay: float = 0.0) -> Pulled:
     """Three layers of width 2 that are not balanced, and a target."""
-    problem = Problem(DeepLinear((2, 2, 2, 2)), SquaredDistance(jnp.asarray(rng.standard_normal((2, 2)))), decay)
+    problem = Problem(
+        DeepLinear((2, 2, 2, 2)), SquaredDistance(jnp.asarray(rng.standard_normal((2, 2)), dtype=float)), decay
+    )
     return adopt_pulled(problem, _on_device(tuple(0.7 * w for w in draw_layers(rng, 2, 3))))
 
 

@@ -406,7 +406,7 @@ def _measure_sensing(places: Sequence[Place]) -> list[Measured]:
         matrices = np.stack([np.roll(place.other, k) for k in range(3)])
         labels = np.arange(1.0, 4.0)
         loss = Scaled(Sensing(matrices, labels), 2.0)
-        gradient = np.asarray(loss.gradient(jnp.asarray(place.point)))
+        gradient = np.asarray(loss.gradient(jnp.asarray(place.point, dtype=float)))
 
         def energy(x: np.ndarray) -> float:
             return float(np.sum((np.einsum("kij,ij->k", matrices, x) - labels) ** 2))  # noqa: B023

@@ -363,7 +363,7 @@ def _measure_unbounded(cases: Sequence[Unobserved]) -> list[Measured]:
         for size in (1.0, 1e8):
             point = case.target.copy()
             point[case.entry] = size
-            values.append(float(_value(energy, jnp.asarray(point))))
+            values.append(float(_value(energy, jnp.asarray(point, dtype=float))))
         fall = float((values[1] - values[0]) * case.beta / ((len(case.target) - 1) * math.log(1e8)))
         measured.append(Measured(dict.fromkeys(UNBOUNDED, fall), facts={"fall": values[1] - values[0]}))
     return measured

@@ -170,7 +170,11 @@ def _measure_equations(instances: Sequence[Place]) -> list[Measured]:
         velocity, force = motion(place)
         size, strength = (max(float(np.max(np.abs(v))), 1e-300) for v in (velocity, force))
         wanted = operator(place.point, place.vector, depth)
-        summed = field_sum(layer_exponents(Metric(place.depth)), jnp.asarray(place.point), jnp.asarray(place.vector))
+        summed = field_sum(
+            layer_exponents(Metric(place.depth)),
+            jnp.asarray(place.point, dtype=float),
+            jnp.asarray(place.vector, dtype=float),
+        )
         residuals = {
             VELOCITY: float(np.max(np.abs(velocity - wanted))) / size,
             FORCE: float(np.max(np.abs(force + slope(place.point, place.vector, depth)))) / strength,

@@ -67,7 +67,9 @@ FORCE = "force misses minus the gradient of the Hamiltonian by"
 
 def motion(place: Place) -> tuple[np.ndarray, np.ndarray]:
     """Velocity and force of the library at a point, the vector being the momentum."""
-    velocity, force = field(Metric(place.depth), jnp.asarray(place.point), jnp.asarray(place.vector))
+    velocity, force = field(
+        Metric(place.depth), jnp.asarray(place.point, dtype=float), jnp.asarray(place.vector, dtype=float)
+    )
     return np.asarray(velocity), np.asarray(force)
 
 

@@ -183,7 +183,7 @@ def _measure_calculus(instance: Wired) -> Measured:
     network, flat = instance.network, instance.dense
     depth, widths = network.depth, network.widths
     moved = dense_shift(network.direction, widths, 1)
-    inserted = tuple(jnp.asarray(layer) for layer in network.direction)
+    inserted = tuple(jnp.asarray(layer, dtype=float) for layer in network.direction)
     ours, ones, twos = ([np.asarray(m) for m in part] for part in _structured(network.params, inserted))
     pairs = iter(twos)
     powers = [np.eye(len(flat))]
@@ -246,7 +246,7 @@ def _loss_and_velocity(params: Params, target: Array) -> tuple[Array, BlockShift
 def _measure_one_matrix(instance: Wired) -> Measured:
     network, flat, goal = instance.network, instance.dense, instance.goal
     depth = network.depth
-    value, velocity = _loss_and_velocity(network.params, jnp.asarray(network.target))
+    value, velocity = _loss_and_velocity(network.params, jnp.asarray(network.target, dtype=float))
     powers = [np.linalg.matrix_power(flat, k) for k in range(depth + 1)]
     gap = goal - powers[depth]
     unbound = sum(powers[depth - j].T @ gap @ powers[j - 1].T for j in range(1, depth + 1))
@@ -416,7 +416,7 @@ def _imbalance(params: Params, target: Array) -> tuple[Array, Array]:
 def _measure_kept(instance: Moving) -> Measured:
     network = instance.network
     flat = dense_shift(network.layers, network.widths, 1)
-    now, ours = _imbalance(network.params, jnp.asarray(network.target))
+    now, ours = _imbalance(network.params, jnp.asarray(network.target, dtype=float))
     rate, top, goal = _rates(instance)
     half = commutator(top, (goal - top).T)
     inner = slice(network.widths[0], len(flat) - network.widths[-1])

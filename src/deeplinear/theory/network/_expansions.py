@@ -78,7 +78,10 @@ def _measure_expansion(instance: Expanded) -> Measured:
     found = np.linalg.solve(np.vander(places, increasing=True), losses)
     rho = _variations(network, told)
     second, third = (rho[k] if k <= depth else 0 * rho[0] for k in (2, 3))
-    e, directions = embedded(jnp.asarray(network.target), network.widths), tuple(jnp.asarray(v) for v in told)
+    e, directions = (
+        embedded(jnp.asarray(network.target, dtype=float), network.widths),
+        tuple(jnp.asarray(v, dtype=float) for v in told),
+    )
     form = float(adjacency_hessian_form(adjacency(network.params), e, adjacency(directions)))
     cubic = float(np.sum(rho[1] * second) - np.sum(third * gap))
     wanted = [0.5 * np.sum(gap**2), -np.sum(rho[1] * gap), 0.5 * form, cubic]

@@ -111,7 +111,7 @@ def _library(problem: Problem, params: Params, direction: Params) -> Any:
 
 
 def _direction(network: Network) -> Params:
-    return tuple(jnp.asarray(layer) for layer in network.direction)
+    return tuple(jnp.asarray(layer, dtype=float) for layer in network.direction)
 
 
 SECOND = {
@@ -192,7 +192,7 @@ def _measure_gauge(gauged: Gauged) -> Measured:
     inverse = [np.linalg.inv(p) for p in gauge]
 
     def moved(layers: Layers, p: Sequence[np.ndarray], q: Sequence[np.ndarray]) -> Params:
-        return tuple(jnp.asarray(p[i + 1] @ layer @ q[i]) for i, layer in enumerate(layers))
+        return tuple(jnp.asarray(p[i + 1] @ layer @ q[i], dtype=float) for i, layer in enumerate(layers))
 
     there = moved(network.layers, gauge, inverse)
     pulled = moved(network.direction, inverse, gauge)

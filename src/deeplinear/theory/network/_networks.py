@@ -50,7 +50,7 @@ class Network:
 
     @property
     def params(self) -> Params:
-        return tuple(jnp.asarray(layer) for layer in self.layers)
+        return tuple(jnp.asarray(layer, dtype=float) for layer in self.layers)
 
     @property
     def widths(self) -> tuple[int, ...]:

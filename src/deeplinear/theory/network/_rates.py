@@ -48,7 +48,7 @@ class Rated:
     @property
     def params(self) -> Params:
         """The layers that are told."""
-        return tuple(jnp.asarray(layer) for layer in self.told)
+        return tuple(jnp.asarray(layer, dtype=float) for layer in self.told)
 
 
 def _rated(network: Network, pivot: int = 1) -> Rated:

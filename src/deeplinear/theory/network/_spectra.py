@@ -192,7 +192,7 @@ def _measure_radius(instance: Aligned) -> Measured:
     flat = dense_shift(instance.layers, widths, 1)
     radius = float(np.linalg.eigvalsh((flat + flat.T) / 2)[-1])
     chains = float(aligned_radius(instance.amplitudes))
-    ours = float(jax.jit(numerical_radius)(tuple(jnp.asarray(layer) for layer in instance.layers)))
+    ours = float(jax.jit(numerical_radius)(tuple(jnp.asarray(layer, dtype=float) for layer in instance.layers)))
     wanted = float(balanced_radius(instance.amplitudes.max(), len(instance.layers))) if instance.balanced else radius
     numbers = (max(abs(chains - radius), abs(ours - radius)) / radius, abs(wanted - radius) / radius)
     return Measured(dict(zip(RADIUS, numbers, strict=True)), facts={"radius": radius})

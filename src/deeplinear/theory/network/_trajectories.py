@@ -146,7 +146,7 @@ def _measure_plateaus(instances: Sequence[Path]) -> list[Measured]:
             place = span[np.argmin(gradient[span])]
             level = 0.5 * float(np.sum(path.told[k:] ** 2))
             gaps.append(abs(float(run.loss[place]) - level) / level)
-            layers = tuple(jnp.asarray(layer[place]) for layer in run.layers)
+            layers = tuple(jnp.asarray(layer[place], dtype=float) for layer in run.layers)
             values = np.linalg.eigvalsh(np.asarray(_hessian(path.network.problem, layers)))
             curvatures.append(float(-values[0] / values[-1]))
         numbers = (max(gaps), max(curvatures), float(run.loss[-1] / run.loss[0]))

@@ -142,7 +142,7 @@ def _descent(problem: Problem, params: Params, lr: Float[Array, ""], steps: Int[
 
 def descended(student: Student, lr: float, steps: int) -> Matrices:
     """Where the library's descent of the paper's loss leads: with twice the learning rate on ours."""
-    params = _descent(student.problem, student.params, jnp.asarray(2 * lr), jnp.asarray(steps))
+    params = _descent(student.problem, student.params, jnp.asarray(2 * lr, dtype=float), jnp.asarray(steps))
     return matrices(student.form, [np.asarray(part) for part in params])
 
 

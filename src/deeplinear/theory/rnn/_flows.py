@@ -55,7 +55,11 @@ class Lesson:
 
     @property
     def params(self) -> Params:
-        return (jnp.asarray(self.first)[:, None], jnp.asarray(self.modes)[:, None], jnp.asarray(self.output)[None])
+        return (
+            jnp.asarray(self.first, dtype=float)[:, None],
+            jnp.asarray(self.modes, dtype=float)[:, None],
+            jnp.asarray(self.output, dtype=float)[None],
+        )
 
     @property
     def moments(self) -> np.ndarray:

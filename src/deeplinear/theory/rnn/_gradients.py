@@ -390,7 +390,7 @@ class Teacher:
 
 def _measure_order(teacher: Teacher) -> Measured:
     impulse = np.eye(LENGTH)[0]
-    found = np.asarray(outputs(tuple(jnp.asarray(m) for m in teacher.system), impulse))
+    found = np.asarray(outputs(tuple(jnp.asarray(m, dtype=float) for m in teacher.system), impulse))
     a, b, c = teacher.told
     wanted = response((a, b, c), LENGTH)[:, 0, 0]
     exchanged = response((a, c.T, b.T), LENGTH)[:, 0, 0]

@@ -246,8 +246,8 @@ def _measure_gram(instance: Sampled) -> Measured:
     free = float(np.sum((simulated(taught.student, taught.inputs)[:, -1] - labels) ** 2) / count)
     cross = labels.T @ rows / count
     written = float((h @ gram @ h.T - 2 * h @ cross.T)[0, 0] + np.mean(labels**2))
-    clean = 2 * float(Regression.from_data(rows.T, (labels - instance.noise).T).value(jnp.asarray(h)))
-    noisy = 2 * float(SampleRegression(rows.T, labels.T).value(jnp.asarray(h)))
+    clean = 2 * float(Regression.from_data(rows.T, (labels - instance.noise).T).value(jnp.asarray(h, dtype=float)))
+    noisy = 2 * float(SampleRegression(rows.T, labels.T).value(jnp.asarray(h, dtype=float)))
     bound = float(np.linalg.eigvalsh(gram)[0]) * float(np.sum(r**2))
     return Measured(
         {

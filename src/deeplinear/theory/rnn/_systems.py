@@ -50,7 +50,7 @@ class Matrices:
     @property
     def params(self) -> Params:
         """B, A, C: parameters of the general form."""
-        return tuple(jnp.asarray(matrix) for matrix in (self.first, self.transition, self.output))
+        return tuple(jnp.asarray(matrix, dtype=float) for matrix in (self.first, self.transition, self.output))
 
     def response(self, length: int) -> np.ndarray:
         """CA^jB by repeated products."""

@@ -121,11 +121,14 @@ def problems(
     model: DeepLinear, targets: Float[np.ndarray, "members out inp"], masks: Float[np.ndarray, "members out inp"]
 ) -> list[Problem]:
     """One completion problem for each member; made in one pass, as making thousands one by one takes seconds."""
-    stacked = eqx.filter_vmap(lambda target, mask: Problem(model, Completion(target, mask)))(
-        jnp.asarray(targets), jnp.asarray(masks)
-    )
+    stacked = _stacked_problems(model, targets, masks)
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, stacked))
     return [jax.tree.unflatten(structure, [leaf[i] for leaf in leaves]) for i in range(len(targets))]
+
+
+@eqx.filter_jit
+def _stacked_problems(model: DeepLinear, targets: Any, masks: Any) -> Problem:
+    return eqx.filter_vmap(lambda target, mask: Problem(model, Completion(target, mask)))(targets, masks)
 
 
 def normal_layers(key: Key[Array, ""], depth: int, trials: int, width: int) -> list[Float[Array, "trials width width"]]:

@@ -4,10 +4,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import numpy as np
+from jaxtyping import Array
 
 from deeplinear.core import check_count, check_number
-from deeplinear.exact import block_crossover, block_limit
+from deeplinear.exact import BlockLimit, block_crossover, block_limit
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.plots import COLOURS, PANEL
 
@@ -81,15 +83,26 @@ def run_formula(spec: Formula, context: Context) -> "xarray.Dataset":
         value=spec.value,
     )
     dims = ("m", "depth", "scale")
+    sigma_1, sigma_2, stable_rank, effective_rank = _spectra(limit)
     return xarray.Dataset(
         {
-            "sigma_1": (dims, np.asarray(limit.sigma_1), {"long_name": "first singular value"}),
-            "sigma_2": (dims, np.asarray(limit.sigma_2), {"long_name": "second singular value"}),
-            "stable_rank": (dims, np.asarray(limit.stable_rank)),
-            "effective_rank": (dims, np.asarray(limit.effective_rank)),
+            "sigma_1": (dims, sigma_1, {"long_name": "first singular value"}),
+            "sigma_2": (dims, sigma_2, {"long_name": "second singular value"}),
+            "stable_rank": (dims, stable_rank),
+            "effective_rank": (dims, effective_rank),
         },
         coords={"m": list(spec.ms), "depth": list(spec.depths), "scale": scales},
     )
+
+
+def _spectra(limit: BlockLimit) -> tuple[np.ndarray, ...]:
+    """Both singular values and both ranks, by one program."""
+    return tuple(np.asarray(values) for values in _compiled_spectra(limit))
+
+
+@eqx.filter_jit
+def _compiled_spectra(limit: BlockLimit) -> tuple[Array, ...]:
+    return limit.sigma_1, limit.sigma_2, limit.stable_rank, limit.effective_rank
 
 
 def ratio_text(m: float) -> str:
@@ -270,6 +283,7 @@ def run_phases(spec: Phases, context: Context) -> "xarray.Dataset":
     limit = block_limit(
         depths, scales ** (1 / depths), 1 + excess[:, None], blocks=spec.blocks, size=spec.size, value=1.0
     )
+    sigma_1, sigma_2, stable_rank, effective_rank = _spectra(limit)
     deep = [depth for depth in spec.depths if depth >= 3]
     crossover = [
         np.asarray(block_crossover(depth, scales ** (1 / depth), blocks=spec.blocks, size=spec.size, value=1.0))
@@ -278,9 +292,9 @@ def run_phases(spec: Phases, context: Context) -> "xarray.Dataset":
     dims = ("depth", "m", "scale")
     return xarray.Dataset(
         {
-            "stable_rank": (dims, np.asarray(limit.stable_rank)),
-            "effective_rank": (dims, np.asarray(limit.effective_rank)),
-            "ratio": (dims, np.asarray(limit.sigma_2 / limit.sigma_1), {"long_name": "sigma_2 / sigma_1"}),
+            "stable_rank": (dims, stable_rank),
+            "effective_rank": (dims, effective_rank),
+            "ratio": (dims, sigma_2 / sigma_1, {"long_name": "sigma_2 / sigma_1"}),
             "crossover": (("deep", "scale"), np.asarray(crossover).reshape(len(deep), spec.points)),
         },
         coords={"depth": list(spec.depths), "m": 1 + excess, "scale": scales, "deep": deep},

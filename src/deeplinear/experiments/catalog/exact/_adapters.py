@@ -62,7 +62,7 @@ def run_adapters(spec: Adapters, context: Context) -> "xarray.Dataset":
     rng = np.random.default_rng(spec.seed)
     count = len(spec.strengths)
     left, right = (np.linalg.qr(rng.normal(size=(spec.width, count)))[0] for _ in range(2))
-    target = jnp.asarray((left * np.asarray(spec.strengths)) @ right.T)
+    target = jnp.asarray((left * np.asarray(spec.strengths)) @ right.T, dtype=float)
     problem = Problem(DeepLinear((spec.width, spec.rank, spec.width)), SquaredDistance(target))
     times = np.concatenate([[0.0], np.geomspace(spec.horizon * 1e-4, spec.horizon, spec.points)])
     parts = [(kind, lam) for kind in KINDS for lam in spec.lams]

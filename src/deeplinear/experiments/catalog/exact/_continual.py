@@ -52,8 +52,8 @@ def run_sequence(spec: Sequence, context: Context) -> "xarray.Dataset":
     inp, hidden, out = spec.widths
     tasks = [draw_task(rng, inp, out, spec.samples, spec.sigma) for _ in range(spec.tasks)]
     start = (
-        jnp.asarray(spec.std * rng.normal(size=(hidden, inp))),
-        jnp.asarray(spec.std * rng.normal(size=(out, hidden))),
+        jnp.asarray(spec.std * rng.normal(size=(hidden, inp)), dtype=float),
+        jnp.asarray(spec.std * rng.normal(size=(out, hidden)), dtype=float),
     )
     steps = np.arange(0, spec.steps + 1, spec.every)
     if steps[-1] != spec.steps:
@@ -68,7 +68,7 @@ def run_sequence(spec: Sequence, context: Context) -> "xarray.Dataset":
             probes=product,
             progress=context.watch,
         )
-        params = tuple(jnp.asarray(layer) for layer in context.complete(run).params)
+        params = tuple(jnp.asarray(layer, dtype=float) for layer in context.complete(run).params)
         pieces.append(run["product"])
         context.progress((number + 1) / (spec.tasks + 1), f"task {number + 1}")
     targets = np.stack([task.target for task in tasks])

@@ -134,7 +134,7 @@ def run_curves(spec: Curves, context: Context) -> "xarray.Dataset":
         slopes @ np.swapaxes(slopes, 2, 3),
     ]
     solved = [
-        _solved(stacked(start), jnp.asarray(task.target), lam, jnp.asarray(spec.lr * steps), jnp.asarray(task.inputs))
+        _solved(stacked(start), task.target, lam, spec.lr * steps, task.inputs)
         for start, lam in zip(starts, spec.lams, strict=True)
     ]
     theory = [np.stack([np.asarray(part) for part in parts]) for parts in zip(*solved, strict=True)]

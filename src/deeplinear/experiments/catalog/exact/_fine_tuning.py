@@ -80,7 +80,7 @@ def run_fine_tuning(spec: FineTuning, context: Context) -> "xarray.Dataset":
     first = simulate(
         Problem(model, SquaredDistance(target)), start, GradientDescent(spec.eta), times=before, progress=context.watch
     )
-    final = tuple(jnp.asarray(layer) for layer in context.complete(first).params)
+    final = tuple(jnp.asarray(layer, dtype=float) for layer in context.complete(first).params)
     curves, theory = [], []
     for name, task in tasks.items():
         run = ensemble(

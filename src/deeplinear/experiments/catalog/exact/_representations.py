@@ -100,11 +100,14 @@ def run_hierarchy(spec: Hierarchy, context: Context) -> "xarray.Dataset":
     starts: dict[float, Params] = {}
     for lam in spec.lams:
         if lam == 0:
-            starts[lam] = tuple(jnp.asarray(spec.small * rng.normal(size=(8, 8))) for _ in range(2))
+            starts[lam] = tuple(jnp.asarray(spec.small * rng.normal(size=(8, 8)), dtype=float) for _ in range(2))
         else:
             auxiliary = draw_task(rng, 8, 8, 8, 1.0)
             starts[lam] = layers_of(auxiliary.target, lam, draw_rotation(rng, 8))
-    gaussian = [tuple(jnp.asarray(spec.large * rng.normal(size=(8, 8))) for _ in range(2)) for _ in range(spec.starts)]
+    gaussian = [
+        tuple(jnp.asarray(spec.large * rng.normal(size=(8, 8)), dtype=float) for _ in range(2))
+        for _ in range(spec.starts)
+    ]
     problem = task.problem(8)
     reached = {}
 
@@ -415,18 +418,18 @@ def run_movement(spec: Movement, context: Context) -> "xarray.Dataset":
     def follow(name: str) -> None:
         k = names.index(name)
         drawn = [_draw(spec, name, seed) for seed in seeds]
-        targets = jnp.stack([jnp.asarray(target) for target, _, _ in drawn])
+        targets = jnp.asarray(np.stack([np.asarray(target) for target, _, _ in drawn]), dtype=float)
         for j, lam in enumerate(scales):
             starts = [_start(name, one, float(lam)) for one in drawn]
-            first, second = (jnp.stack([start[i] for start in starts]) for i in range(2))
-            distances[k, j], losses[k, j] = _paths(first, second, targets, jnp.asarray(lam), jnp.asarray(times))
+            first, second = (np.stack([np.asarray(start[i]) for start in starts]) for i in range(2))
+            distances[k, j], losses[k, j] = _paths(first, second, targets, np.asarray(lam, dtype=float), times)
             if lam not in ends:
                 continue
             i = ends.index(float(lam))
             for n, (start, one) in enumerate(zip(starts, drawn, strict=True) if spec.labels else ()):
                 found = regime(start, one[0], float(lam))
                 labels[k, i, n], final[k, i, n] = found.label, found.end
-            first_loss = 0.5 * np.sum((np.asarray(second @ first) - np.asarray(targets)) ** 2, axis=(1, 2))
+            first_loss = 0.5 * np.sum((second @ first - np.asarray(targets)) ** 2, axis=(1, 2))
             halves[k, i, :, 0] = _halfway(times, distances[k, j], 0.5 * distances[k, j, :, -1])
             halves[k, i, :, 1] = _halfway(times, losses[k, j], 0.5 * first_loss)
             run = simulate(
@@ -437,7 +440,7 @@ def run_movement(spec: Movement, context: Context) -> "xarray.Dataset":
                 probes=(weights,),
                 progress=context.watch,
             )
-            records = jnp.asarray(np.asarray(context.complete(run)["weights"])[-len(steps) :])
+            records = jnp.asarray(np.asarray(context.complete(run)["weights"])[-len(steps) :], dtype=float)
             descent[k, i] = _distances(starts[0], records)
 
     context.each(follow, names)

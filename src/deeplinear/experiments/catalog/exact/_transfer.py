@@ -5,7 +5,6 @@ import math
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import check_count, check_number
@@ -54,9 +53,11 @@ def run_transfer(spec: Transfer, context: Context) -> "xarray.Dataset":
     values = np.linalg.svd(target, compute_uv=False)
     lams = np.linspace(-spec.largest_lam, spec.largest_lam, spec.lams)
     answer = jax.jit(jax.vmap(lambda lam: new_feature_response(transfer_kernel(target, lam), 0)))
-    answers = np.asarray(answer(jnp.asarray([*lams, -math.inf, math.inf])))
+    answers = np.asarray(answer(np.array([*lams, -math.inf, math.inf])))
     model, key = DeepLinear((8, 8, 8)), jax.random.key(0)
-    layers = jax.jit(jax.vmap(lambda lam: TaskAligned(target, values, lam)(model, key)[0]))(jnp.asarray(lams))
+    layers = jax.jit(jax.vmap(lambda lam: TaskAligned(target, values, lam)(model, key)[0]))(
+        np.asarray(lams, dtype=float)
+    )
     trained = []
     for first in np.asarray(layers):
         row, seen = spec.std * rng.normal(size=8), first[:, 0]
@@ -64,12 +65,12 @@ def run_transfer(spec: Transfer, context: Context) -> "xarray.Dataset":
             row = row + 0.2 / (seen @ seen) * (1 - row @ seen) * seen
         trained.append(row @ first)
     expected = {
-        name: transfer_target(target, 0) if pair is None else jnp.array([1.0, pair[0], pair[1], pair[1], 0, 0, 0, 0])
+        name: transfer_target(target, 0) if pair is None else np.array([1.0, pair[0], pair[1], pair[1], 0, 0, 0, 0])
         for name, pair in OTHER_TARGETS.items()
     }
     score = jax.jit(jax.vmap(lambda response, wanted: generalisation_loss(response, wanted, 0), in_axes=(0, None)))
-    losses = [score(jnp.asarray(answers[:-2]), wanted) for wanted in expected.values()]
-    simulated = score(jnp.asarray(trained), expected["overlap"])
+    losses = [score(answers[:-2], np.asarray(wanted)) for wanted in expected.values()]
+    simulated = score(np.asarray(trained), np.asarray(expected["overlap"]))
     return xarray.Dataset(
         {
             "response": (("lam", "item"), answers[:-2]),

@@ -195,7 +195,9 @@ def run_hyperbolas(spec: Hyperbolas, context: Context) -> "xarray.Dataset":
     import xarray
 
     problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(jnp.ones((1, 1))))
-    starts = [(jnp.array([[first]]), jnp.array([[second]])) for _, first, second in spec.starts]
+    starts = [
+        (jnp.array([[first]], dtype=float), jnp.array([[second]], dtype=float)) for _, first, second in spec.starts
+    ]
     many = context.complete(
         ensemble(
             problem,

@@ -203,7 +203,11 @@ def run_splitting(spec: Splitting, context: Context) -> "xarray.Dataset":
         power = np.asarray(split_power(logs, size, math.inf))
         most, one = _values(logs, power, size, spec.beta)
         spectra = np.concatenate([np.repeat(most[:, None], size - 1, axis=1), one[:, None]], axis=1)
-        hessians = np.asarray(_slowest(jnp.asarray(power), jnp.asarray(spectra), jnp.asarray(spec.beta)))
+        hessians = np.asarray(
+            _slowest(
+                jnp.asarray(power, dtype=float), jnp.asarray(spectra, dtype=float), jnp.asarray(spec.beta, dtype=float)
+            )
+        )
         branches.append([power, most, one])
         stable.append(np.linalg.eigvalsh(hessians)[:, 0] > 0)
         evens.append([float(equilibrium(PowerEnergy(p), size, spec.beta, math.inf).rates[0]) for p in spec.powers])

@@ -54,7 +54,7 @@ def run_inefficiency(spec: Inefficiencies, context: Context) -> "xarray.Dataset"
     import xarray
 
     start, target = (np.array(entries).reshape(2, 2) for entries in (spec.start, spec.target))
-    energy = SquaredDistance(jnp.asarray(target))
+    energy = SquaredDistance(jnp.asarray(target, dtype=float))
     times = np.linspace(0.0, 1.0, spec.points)
     # The flow slows down towards its end: output times crowd at the start.
     moments = np.concatenate([[1e-3], 1e-3 * (2e4 ** np.linspace(0, 1, spec.points))[1:], [spec.time]])

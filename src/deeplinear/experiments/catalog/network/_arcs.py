@@ -104,7 +104,7 @@ def run_arcs(spec: Arcs, context: Context) -> "xarray.Dataset":
     for start, end in ARCS:
         points = jax.jit(jax.vmap(functools.partial(arc_point, spec.sigma, spec.widths, start, end)))(places)
         moved = (after @ np.asarray(w) @ before for after, w, before in zip(outward, points, inward, strict=True))
-        values, sizes = _measured(problem, tuple(jnp.asarray(w) for w in moved))
+        values, sizes = _measured(problem, tuple(jnp.asarray(w, dtype=float) for w in moved))
         told.append(np.asarray(arc_loss(spec.sigma, start, end, places)))
         found.append(np.asarray(values))
         slopes.append(np.asarray(sizes)[[0, -1]])

@@ -105,11 +105,13 @@ def _of_depth(spec: Plateaus, place: int, context: Context) -> dict:
     for run in range(spec.runs):
         rng = np.random.default_rng([spec.seed, depth, run])
         sigma = np.cumsum(rng.uniform(spec.least_step, spec.largest_step, spec.out))[::-1]
-        target = diagonal_target(jnp.asarray(sigma), spec.out, spec.inp)
+        target = diagonal_target(jnp.asarray(sigma, dtype=float), spec.out, spec.inp)
         sigmas.append(sigma)
         problems.append(Problem(DeepLinear(widths), SquaredDistance(target)))
         shapes = itertools.pairwise(widths)
-        starts.append(tuple(jnp.asarray(scale * rng.standard_normal((rows, columns))) for columns, rows in shapes))
+        starts.append(
+            tuple(jnp.asarray(scale * rng.standard_normal((rows, columns)), dtype=float) for columns, rows in shapes)
+        )
     many = context.complete(
         ensemble(
             problems,
@@ -216,7 +218,7 @@ def plot_plateaus(dataset: "xarray.Dataset", spec: Plateaus) -> "Figure":
 
 def _example(dataset: "xarray.Dataset", spec: Plateaus) -> Itinerary:
     """The itinerary of the stored run."""
-    sigma = jnp.asarray(np.asarray(dataset["example_sigma"]))
+    sigma = jnp.asarray(np.asarray(dataset["example_sigma"]), dtype=float)
     problem = Problem(
         DeepLinear(spec.widths(spec.depths[-1])), SquaredDistance(diagonal_target(sigma, spec.out, spec.inp))
     )

@@ -82,14 +82,18 @@ class Rates:
         """The task of a start."""
         long = start == STARTS[2]
         widths, sigma = (self.long_widths, self.long_sigma) if long else (self.widths, self.sigma)
-        return Problem(DeepLinear(widths), SquaredDistance(diagonal_target(jnp.asarray(sigma), widths[-1], widths[0])))
+        return Problem(
+            DeepLinear(widths), SquaredDistance(diagonal_target(jnp.asarray(sigma, dtype=float), widths[-1], widths[0]))
+        )
 
     def layers(self, start: str) -> Params:
         """The layers of a start."""
         model = self.problem(start).model
         if start == STARTS[2]:
             rng = np.random.default_rng(self.long_seed)
-            return tuple(jnp.asarray(self.long_scale * rng.standard_normal(shape)) for shape in model.shapes)
+            return tuple(
+                jnp.asarray(self.long_scale * rng.standard_normal(shape), dtype=float) for shape in model.shapes
+            )
         first, second = self.scales
         kinds = {"pyramid": Pyramid(self.pivot, scale=first), "cumulative": Cumulative(self.pivot, second)}
         return kinds[start](model, seed_key(self.seed, start))
@@ -154,7 +158,7 @@ def run_rates(spec: Rates, context: Context) -> "xarray.Dataset":
     columns = {name: np.full(shape, np.nan) for name in ("time", "loss", "actual", "sharp", "largest", "product")}
     for row, (start, run) in enumerate(zip(STARTS, runs, strict=True)):
         count = len(run.times)
-        found = _along(tasks[start][0], jnp.asarray(run["rates_weights"]))
+        found = _along(tasks[start][0], jnp.asarray(run["rates_weights"], dtype=float))
         values = (run.times, run["loss"], *found)
         for name, value in zip(columns, values, strict=True):
             columns[name][row, :count] = np.asarray(value)[: spec.points]

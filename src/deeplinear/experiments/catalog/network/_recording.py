@@ -234,7 +234,9 @@ def _curvature(run: Recorded, places: Sequence[int]) -> np.ndarray:
     found = np.full((len(places), 2), np.nan)
     for row, place in enumerate(places):
         if place >= 0:
-            matrix = np.asarray(hessian(run.problem, tuple(jnp.asarray(layer[place]) for layer in run.layers)))
+            matrix = np.asarray(
+                hessian(run.problem, tuple(jnp.asarray(layer[place], dtype=float) for layer in run.layers))
+            )
             found[row] = np.linalg.eigvalsh(matrix)[[0, -1]]
     return found
 

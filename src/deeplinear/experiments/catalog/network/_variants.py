@@ -43,7 +43,7 @@ def _layers(run: Trajectory, shapes: tuple[tuple[int, int], ...]) -> list[np.nda
 
 
 def _gaussian(rng: np.random.Generator, shapes: tuple[tuple[int, int], ...], scale: float) -> Params:
-    return tuple(jnp.asarray(scale * rng.standard_normal(shape)) for shape in shapes)
+    return tuple(jnp.asarray(scale * rng.standard_normal(shape), dtype=float) for shape in shapes)
 
 
 def _laws(layers: list[np.ndarray]) -> list[np.ndarray]:
@@ -242,7 +242,7 @@ class Descent:
     @property
     def target(self) -> np.ndarray:
         """The diagonal target."""
-        return np.asarray(diagonal_target(jnp.asarray(self.sigma), self.widths[-1], self.widths[0]))
+        return np.asarray(diagonal_target(jnp.asarray(self.sigma, dtype=float), self.widths[-1], self.widths[0]))
 
     def drawn(self) -> tuple[Problem, Params]:
         """The problem, and layers from the generator of the seed."""
@@ -413,7 +413,7 @@ class Skip:
         """The network, its problem, and layers of the chain."""
         skip = skip_network(self.widths, self.start, self.length)
         start = _gaussian(np.random.default_rng(self.seed), DeepLinear(self.widths).shapes, self.scale)
-        target = diagonal_target(jnp.asarray(self.sigma), self.widths[-1], self.widths[0])
+        target = diagonal_target(jnp.asarray(self.sigma, dtype=float), self.widths[-1], self.widths[0])
         return skip, Problem(skip.model, SquaredDistance(target)), skip.embed(start)
 
 
@@ -569,7 +569,7 @@ def run_bottleneck(spec: Bottleneck, context: Context) -> "xarray.Dataset":
     import xarray
 
     network = DeepLinear(spec.widths)
-    target = diagonal_target(jnp.asarray(spec.sigma), spec.widths[-1], spec.widths[0])
+    target = diagonal_target(jnp.asarray(spec.sigma, dtype=float), spec.widths[-1], spec.widths[0])
     rng = np.random.default_rng(spec.seed)
     starts = [_gaussian(rng, network.shapes, spec.scale) for _ in range(spec.starts)]
     times = np.concatenate([[0.0], np.geomspace(1e-2, spec.horizon, spec.points - 1)])

@@ -98,7 +98,9 @@ class Convergence:
         else:
             square = rng.normal(0.0, self.scale / 2, (states, states))
             transition = (square + square.T) / 2
-        return System(jnp.asarray(transition), jnp.asarray(column), jnp.asarray(column.T))
+        return System(
+            jnp.asarray(transition, dtype=float), jnp.asarray(column, dtype=float), jnp.asarray(column.T, dtype=float)
+        )
 
 
 def teacher(order: int, count: int) -> np.ndarray:
@@ -163,11 +165,13 @@ def run_convergence(spec: Convergence, context: Context) -> "xarray.Dataset":
             fields["loss"][index, seed, :count] = CLOCK * np.asarray(run["loss"])[kept]
             for position, value in enumerate(values):
                 parts = [p.reshape(s) for p, s in zip(np.split(value, cuts), model.shapes, strict=True)]
-                system = model.system(tuple(jnp.asarray(part) for part in parts))
+                system = model.system(tuple(jnp.asarray(part, dtype=float) for part in parts))
                 fields["tail"][index, seed, position] = _tail(system, order, length, spec.horizon)
                 fields["gap"][index, seed, position] = float(balance_gap(system))
             if form == "tied":
-                limit = polish(teacher(order, length), model.system(tuple(jnp.asarray(part) for part in run.params)))
+                limit = polish(
+                    teacher(order, length), model.system(tuple(jnp.asarray(part, dtype=float) for part in run.params))
+                )
                 ends["limit_loss"][index, seed] = CLOCK * limit.loss
                 ends["limit_tail"][index, seed] = _tail(limit.system, order, length, spec.horizon)
                 ends["limit_steps"][index, seed] = limit.iterations

@@ -72,7 +72,7 @@ class TwoModes:
     def flows(self, form: str, times: np.ndarray, rtol: float, context: Context) -> tuple[np.ndarray, np.ndarray]:
         """Losses (draw, scale, time) and flat parameters of gradient flows, one direction at every scale."""
         model = LinearRNN(self.states, self.length, form="symmetric" if form == "symmetric" else "general")
-        problem = Problem(model, SquaredDistance(jnp.asarray(self.target(self.length))[None]))
+        problem = Problem(model, SquaredDistance(jnp.asarray(self.target(self.length), dtype=float)[None]))
         starts = []
         for draw in range(self.draws):
             rng = np.random.default_rng([self.seed, draw])
@@ -290,7 +290,9 @@ def run_growth(spec: Growth, context: Context) -> "xarray.Dataset":
 
 
 def _responses(model: LinearRNN, rows: np.ndarray) -> np.ndarray:
-    return np.asarray(jax.vmap(lambda row: model.forward(unflatten(row, model.shapes))[0][0])(jnp.asarray(rows)))
+    return np.asarray(
+        jax.vmap(lambda row: model.forward(unflatten(row, model.shapes))[0][0])(jnp.asarray(rows, dtype=float))
+    )
 
 
 def _trailing(grown: OrderGrowth, name: str) -> tuple[int, ...]:

@@ -221,7 +221,7 @@ def train(
         progress=context.watch,
     )
     context.complete(run, keep_failed=True)
-    params = tuple(jnp.asarray(layer) for layer in run.params)
+    params = tuple(jnp.asarray(layer, dtype=float) for layer in run.params)
     responses = np.asarray(_responses(model, params, targets.shape[1]))
     broken = np.asarray(run.results) == int(RESULTS.diverged)
     orders = np.full(len(problems), model.states)
@@ -262,7 +262,7 @@ def measured(
     for response, target, length in zip(responses, targets, lengths, strict=True):
         finite = max(1, int(np.isfinite(response).sum()))
         values = np.minimum(response[:finite], np.finfo(float).max)
-        ended = Response(jnp.asarray(values), None if finite == horizon else finite)
+        ended = Response(jnp.asarray(values, dtype=float), None if finite == horizon else finite)
         found.append(extrapolation(ended, target, int(length), horizon=horizon))
     return Students(
         response=responses,
