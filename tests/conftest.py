@@ -44,9 +44,13 @@ jax.config.update("jax_compilation_cache_dir", os.environ[SHARED])
 os.environ["DEEPLINEAR_COMPILED"] = os.path.join(os.environ[SHARED], "children")  # what programs started here compile
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-# Before the first import of the package: every annotation of it, shapes included, is checked at every call (but see
-# `WHOLE`).
-jaxtyping.install_import_hook("deeplinear", "checking.annotations")
+CHECKED = ("core", "models", "probes", "dynamics", "exact", "following", "geometry", "landscape", "nonlinear", "plots",
+           "recurrent")  # fmt: skip
+"""Layers whose annotations, shapes included, are checked at every call (but see `WHOLE`)."""
+
+# Before the first import of the package. Reading theory and experiments with their annotations made into checks, which
+# no test would use, takes every process ten seconds.
+jaxtyping.install_import_hook([f"deeplinear.{name}" for name in CHECKED], "checking.annotations")
 
 DEFAULT_SEEDS = 1
 """More of them are for people with time: `--seeds 8`. The whole run has to stay below twelve minutes on two cores."""

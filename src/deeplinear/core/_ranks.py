@@ -41,7 +41,7 @@ def _check_real(where: str, name: str, given: object, dimensions: int) -> None:
         )
 
 
-def _checked(where: str, name: str, given: Any) -> Float[Array, "*batch modes"]:
+def _checked(where: str, name: str, given: Any) -> Any:
     """Singular values; a visible zero or bad spectrum is refused."""
     _check_real(where, name, given, 1)
     check_finite(where, name, given)

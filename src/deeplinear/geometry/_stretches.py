@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int
 from deeplinear.core import HypothesisError, Matrix, integrate
 from deeplinear.geometry._charts import AbstractChart, MatrixChart, SingularChart, SpectralChart, State, settle
 from deeplinear.geometry._energies import AbstractSpectralEnergy
-from deeplinear.geometry._exponential import padded_times
 from deeplinear.geometry._metric import Metric
 from deeplinear.geometry._singular import DISTINCT, log_gap, spectrum_gap
 from deeplinear.models import AbstractLoss
@@ -135,11 +134,11 @@ class Runner:
         batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *energies, *[energies[-1]] * lacking)
         full = jnp.asarray(np.concatenate([starts, np.repeat(starts[-1:], lacking, axis=0)]), dtype=float)
         begins = jnp.asarray(np.where(np.arange(width) < len(energies), 0.0, self.outputs[-1]), dtype=float)
-        times = padded_times(self.outputs)
+        times = jnp.asarray(self.outputs, dtype=float)
         found = jax.device_get(
             _many(self.metric, batch, full, times, begins, self.limits, self.chart, self.solver, self.steps)
         )
-        return [self._trimmed(Stretch(*(leaf[position] for leaf in found))) for position in range(len(energies))]
+        return [Stretch(*(leaf[position] for leaf in found)) for position in range(len(energies))]
 
     def _finish(self, energy: AbstractLoss, start: np.ndarray, log: Log, chart: str, stretch: Any) -> None:
         """Follow one member to its end, given its first stretch if that is known."""
@@ -177,8 +176,8 @@ class Runner:
             reopened=jnp.asarray(REOPENED if fallen and not stays else np.inf, dtype=float),
         )
         begin, length = jnp.asarray(log.time, dtype=float), jnp.asarray(log.length, dtype=float)
-        times = padded_times(self.outputs)
-        found = jax.device_get(
+        times = jnp.asarray(self.outputs, dtype=float)
+        return jax.device_get(
             _one(
                 self.metric,
                 energy,
@@ -192,12 +191,6 @@ class Runner:
                 length,
             )
         )
-        return self._trimmed(found)
-
-    def _trimmed(self, stretch: Any) -> Any:
-        """The outputs that were asked for, without the repetitions of the last."""
-        names = ("points", "spectra", "energies", "lengths")
-        return stretch._replace(**{name: getattr(stretch, name)[: len(self.outputs)] for name in names})
 
 
 def _follow(
