@@ -23,7 +23,7 @@ The error is that of the product at the end, relative in Frobenius norm, against
 Dense Jacobians (LSODA, Radau, Kvaerno5) would have $(20\,000)^2$ entries and more, and take no part. A run of a peer is
 stopped after `CAP` seconds, and scaled to the end time at the pace of its second half; that of CVODE is then a lower
 bound. Descent does not follow the flow: its error is the distance of its end from that of the flow. Ours runs as many
-of the 20 seeds as fit into `OURS` seconds, and is scaled likewise where these are fewer. About ten minutes.
+of the 20 seeds as fit into `OURS` seconds, and is scaled likewise where these are fewer. Twenty minutes or more.
 
     python benchmarks/completion.py            # all cases into benchmarks/results/
     python benchmarks/completion.py --quick    # depth 2, one end, 4 seeds, nothing stored

@@ -331,6 +331,7 @@ def _rotated(params: Params, key: Key[Array, ""]) -> Params:
     return tuple(layers)
 
 
+@functools.partial(jax.jit, static_argnames="widths")
 def two_balanced_layers(
     left: Float[Array, "out _"],
     values: Float[Array, " modes"],
@@ -360,18 +361,6 @@ def two_balanced_layers(
         Array([[2., 0.],
                [0., 2.]], dtype=float64)
     """
-    return _two_layers(left, values, right, lam, rotation, tuple(widths))
-
-
-@functools.partial(jax.jit, static_argnames="widths")
-def _two_layers(
-    left: Float[Array, "out _"],
-    values: Float[Array, " modes"],
-    right: Float[Array, "inp _"],
-    lam: Float[Array, ""],
-    rotation: Float[Array, "hidden hidden"],
-    widths: tuple[int, ...],
-) -> Params:
     inp, hidden, out = widths
     first, second = layer_strengths(values, lam)
     below, above = min(hidden, inp), min(hidden, out)
