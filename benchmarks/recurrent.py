@@ -247,9 +247,12 @@ def flow(states: int, length: int, below: float, cap: float) -> dict[str, Any]:
         rows,
         within=WITHIN,
         stiff=True,
+        why=SMOOTH,
     )
 
 
+SMOOTH = "The end is long and smooth: a formula of many steps and high order, as in CVODE, keeps the past and needs "
+SMOOTH += "few gradients for a step, where a method of one step looks anew."
 DESCENT_RATE = 1e-2
 """A rate at which descent is stable on the whole way."""
 

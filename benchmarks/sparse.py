@@ -388,6 +388,9 @@ def ask(*arguments: Any) -> dict[str, Any] | str:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+SAME = "Both read the same numbers, row by row; PyTorch's kernels for sampled products are written by hand."
+
+
 def gradient_case(depth: int, size: int, count: int) -> dict[str, Any]:
     rows, reference = [], None
     for name, (_, note) in GRADIENTS.items():
@@ -402,7 +405,9 @@ def gradient_case(depth: int, size: int, count: int) -> dict[str, Any]:
         note = f"{note}; peak {answer['peak']:.2f} GiB"
         rows.append(common.row(name, timing, scaled=float(DENSE**2) if dense else 1.0, error=error, note=note))
     about = f"One gradient, {size:,} x {size:,}, {count:,} observed entries, width {WIDTH}, 64 bits."
-    return common.case(f"gradient, depth {depth}", about, "relative difference to ours along a direction", rows)
+    return common.case(
+        f"gradient, depth {depth}", about, "relative difference to ours along a direction", rows, why=SAME
+    )
 
 
 def fit_case(size: int, count: int) -> dict[str, Any]:
@@ -419,7 +424,7 @@ def fit_case(size: int, count: int) -> dict[str, Any]:
             note = f"goal not reached; {note}"
         rows.append(common.row(label, common.Timing((answer["seconds"][0],), first), error=answer["error"], note=note))
     about = f"A fit, {size:,} x {size:,} of rank {RANK}, {count:,} observed entries, noise {NOISE:g}, width {WIDTH}."
-    return common.case("fit", about, f"held-out root mean square; the fit ends at {GOAL:g}.", rows)
+    return common.case("fit", about, f"held-out root mean square; the fit ends at {GOAL:g}.", rows, within=GOAL)
 
 
 def measure(quick: bool, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
