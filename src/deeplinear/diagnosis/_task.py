@@ -1,0 +1,363 @@
+"""What the weights and the task tell together: loss, curvature, step size, saddles, rates."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from deeplinear.core import HypothesisError, Params
+from deeplinear.diagnosis._finding import STANDING, Finding, Prediction, standing_of
+from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, imbalance, multiply
+from deeplinear.landscape import (
+    Reduction,
+    balanced_spectrum,
+    check_assumptions,
+    classify,
+    hessian_spectrum,
+    rate_report,
+    reduction_of,
+)
+from deeplinear.models import DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
+
+WHITE_TOLERANCE = 1e-10
+r"""Largest $\|S - cI\|_2/c$ of an input covariance that counts as white; that of `exact`."""
+
+DENSE = 800
+"""Most weights whose Hessian is decomposed as a whole."""
+
+MOST_ENTRIES = 900
+"""Most entries of a product whose tangent kernel is made as a matrix."""
+
+MOST_LEVELS = 6
+"""Most saddle levels that are listed."""
+
+SINGULAR = 1e-14
+"""Singular values of the product below this share of the largest are rounding."""
+
+ENVELOPE = 5e-3
+"""Share by which a run may exceed an envelope, for the errors of its integration."""
+
+SPECTRUM = "landscape.hessian_spectrum"
+
+
+class Task(NamedTuple):
+    r"""A least-squares task $\tfrac12\mathrm{tr}((W - W^\star)S(W - W^\star)^\top)$ plus a constant.
+
+    `speed` is the mean variance $c$ of the inputs and `colour` $\|S - cI\|_2/c$.
+    """
+
+    target: np.ndarray
+    covariance: np.ndarray
+    speed: float
+    colour: float
+    constant: float
+
+    @property
+    def white(self) -> bool:
+        """Whether the inputs are white up to a factor."""
+        return self.colour <= WHITE_TOLERANCE
+
+
+def task_of(problem: Problem) -> Task | None:
+    """The least-squares task of a problem on the whole product, if it is one without a penalty."""
+    loss = problem.loss
+    if float(problem.l2) > 0 or not isinstance(problem.model, DeepLinear):
+        return None
+    if isinstance(loss, SampleRegression):
+        loss = Regression.from_data(loss.inputs, loss.outputs)
+    if isinstance(loss, SquaredDistance):
+        target = np.asarray(loss.target)
+        return Task(target, np.eye(target.shape[1]), 1.0, 0.0, 0.0)
+    if not isinstance(loss, Regression):
+        return None
+    covariance = np.asarray(loss.sxx)
+    speed = float(np.trace(covariance)) / len(covariance)
+    if speed <= 0:
+        return None
+    colour = float(np.linalg.norm(covariance - speed * np.eye(len(covariance)), 2)) / speed
+    return Task(np.asarray(loss.solution), covariance, speed, colour, 0.0 if loss.reduced else float(loss.offset))
+
+
+def task_findings(problem: Problem, params: Params, layers: Layers, task: Task | None) -> list[Finding]:
+    """Loss, gradient, the task's strengths and assumptions, the kind of point, saddles ahead."""
+    value, gradient = problem.value_and_gradient(params)
+    size = math.sqrt(sum(float(np.sum(np.asarray(g) ** 2)) for g in gradient))
+    found = [
+        Finding("task", "loss", value=float(value)),
+        Finding("task", "norm of the gradient", value=size),
+    ]
+    if float(problem.l2) > 0:
+        found.append(
+            Finding(
+                "task",
+                "no penalty on the weights",
+                STANDING.fails,
+                float(problem.l2),
+                reason="A penalty lets the imbalance decay; closed forms and conserved quantities need l2 = 0.",
+                source="network/proposition-10",
+            )
+        )
+    if task is None:
+        return found
+    found.append(
+        Finding(
+            "task",
+            "inputs are white, covariance cI",
+            standing_of(task.colour, WHITE_TOLERANCE),
+            task.speed,
+            task.colour,
+            WHITE_TOLERANCE,
+            "" if task.white else "The flow of the weights is another one than on white inputs.",
+            "exact.solve",
+        )
+    )
+    try:
+        reduction = reduction_of(problem)
+    except HypothesisError as error:
+        return [*found, Finding("task", "critical points are known", STANDING.silent, reason=str(error))]
+    return found + _critical(problem, layers, reduction, float(value))
+
+
+def _critical(problem: Problem, layers: Layers, reduction: Reduction, value: float) -> list[Finding]:
+    network = problem.model
+    assert isinstance(network, DeepLinear)  # a reduction has no other
+    sigma, constant = np.asarray(reduction.sigma), float(reduction.constant)
+    reach = min(len(sigma), *network.widths)
+    least = constant + 0.5 * float(np.sum(sigma[reach:] ** 2))
+    given = check_assumptions(sigma, network.widths)
+    found = [
+        Finding(
+            "task",
+            "strengths of the modes of the task",
+            value=tuple(map(float, sigma)),
+            source="landscape.reduction_of",
+        ),
+        Finding(
+            "task",
+            "the widths carry every mode of the task",
+            STANDING.holds if given.filling else STANDING.fails,
+            least,
+            reason=f"The least loss of these widths is {least:.6g}.",
+            source="network/proposition-3",
+        ),
+        Finding(
+            "task",
+            "the modes have positive and distinct strengths",
+            STANDING.holds if given.positive and given.distinct else STANDING.fails,
+            reason=" ".join(reduction.notes),
+            source="landscape.check_assumptions",
+        ),
+    ]
+    point = classify(problem, layers)
+    found.append(
+        Finding(
+            "saddles",
+            "kind of point",
+            value=point.kind.value,
+            reason=" ".join(point.notes),
+            source="landscape.classify",
+        )
+    )
+    strong = int(np.sum(sigma[:reach] > SINGULAR * sigma[0])) if sigma[0] > 0 else 0
+    levels = [constant + 0.5 * float(np.sum(sigma[k:] ** 2)) for k in range(strong)]
+    ahead = [level for level in levels if level < value - 1e-9 * max(abs(value), 1e-300)]
+    found.append(
+        Finding(
+            "saddles",
+            "losses of the saddles that can lie ahead, strongest modes first",
+            value=tuple(ahead[:MOST_LEVELS]) if ahead else "none",
+            reason=(
+                f"{len(ahead)} in all: the loss never rises, so a saddle above {value:.4g} is not met. Whether one is "
+                "passed closely is a matter of the start."
+                if ahead
+                else "The loss is below that of every saddle with the strongest modes."
+            ),
+            source="network/proposition-14",
+        )
+    )
+    return found
+
+
+# ---- Curvature -------------------------------------------------------------------------------------------------------
+
+
+def curvature_findings(problem: Problem, params: Params, layers: Layers, task: Task | None) -> list[Finding]:
+    """Extreme eigenvalues of the Hessian, the step size they allow, and what a balanced minimum would allow."""
+    found: list[Finding] = []
+    size = sum(layer.size for layer in layers)
+    try:
+        if size <= DENSE:
+            values = hessian_spectrum(problem, params).values
+            high, low = float(values[-1]), float(values[0])
+        else:
+            high = float(hessian_spectrum(problem, params, 1, "largest", largest=DENSE).values[0])
+            low = None
+    except RuntimeError as error:
+        return [Finding("curvature", "largest eigenvalue of the Hessian", STANDING.silent, reason=str(error))]
+    found.append(Finding("curvature", "largest eigenvalue of the Hessian", value=high, source=SPECTRUM))
+    if low is not None:
+        found.append(Finding("curvature", "smallest eigenvalue of the Hessian", value=low, source=SPECTRUM))
+    if high > 0:
+        found.append(
+            Finding(
+                "curvature",
+                "gradient descent is stable here below the step 2/λmax",
+                value=2 / high,
+                reason="Further on the curvature is another one.",
+                source=SPECTRUM,
+            )
+        )
+    if task is not None and task.white and len(layers) > 1:
+        found += _at_minimum(layers, task)
+    return found
+
+
+def _at_minimum(layers: Layers, task: Task) -> list[Finding]:
+    widths = (layers[0].shape[1], *(layer.shape[0] for layer in layers))
+    sigma = np.linalg.svd(task.target, compute_uv=False)
+    residual = imbalance(layers)
+    standing = standing_of(residual, BALANCE_TOLERANCE)
+    statement = "at a balanced minimum: largest step, rate of the loss, stiffness"
+    source = "network/balanced-spectrum"
+    if min(widths) < len(sigma) or standing is not STANDING.holds or not sigma[-1] > 0:
+        reason = (
+            f"The imbalance is {residual:.2g} of the layers."
+            if standing is not STANDING.holds
+            else "It needs a task of full rank and widths that carry it."
+        )
+        return [Finding("curvature", statement, STANDING.silent, None, residual, BALANCE_TOLERANCE, reason, source)]
+    spectrum = task.speed * np.asarray(balanced_spectrum(sigma, widths[0], len(layers), out=widths[-1]))
+    slow = float(spectrum[0])
+    stiff = float(spectrum[-1]) / slow if slow > 0 else math.inf
+    reason = (
+        "If training ends at a minimum, balanced as it is now. The stiffness is the largest rate over the smallest."
+    )
+    return [
+        Finding(
+            "curvature",
+            statement,
+            STANDING.holds,
+            (2 / float(spectrum[-1]), 2 * slow, stiff),
+            residual,
+            BALANCE_TOLERANCE,
+            reason,
+            source,
+        )
+    ]
+
+
+# ---- Rates -----------------------------------------------------------------------------------------------------------
+
+
+def rate_findings(layers: Layers, params: Params, task: Task | None) -> tuple[list[Finding], list[Prediction]]:
+    """Rates at which the loss must fall, now and for all times, on white inputs."""
+    statement = "the loss falls at least like exp(−2kt) for all times"
+    if task is None:
+        return [], []
+    entries = task.target.size
+    if not task.white or entries > MOST_ENTRIES:
+        reason = (
+            f"The inputs are not white: {task.colour:.2g}."
+            if not task.white
+            else f"The product has {entries} entries, more than {MOST_ENTRIES}."
+        )
+        return [Finding("rates", statement, STANDING.silent, reason=reason, source="landscape.rate_report")], []
+    report = rate_report(params)
+    speed = task.speed
+    found = [
+        Finding(
+            "rates",
+            "rate k of the loss exp(−2kt) that holds now",
+            value=speed * max(report.sharp, 0.0),
+            reason="The smallest eigenvalue of the tangent kernel.",
+            source="landscape.sharp_rate",
+        )
+    ]
+    best = report.best
+    if best is None or not best.rate:
+        reasons = dict.fromkeys(rate.reason for rate in report.lasting)
+        found.append(
+            Finding(
+                "rates", statement, STANDING.silent, reason=next(iter(reasons)) + ".", source="network/proposition-27"
+            )
+        )
+        return found, []
+    rate = speed * float(best.rate)
+    found.append(
+        Finding(
+            "rates",
+            statement,
+            STANDING.holds,
+            rate,
+            reason=f"By the conserved quantities, {best.kind} with pivot {best.pivot}; a millionth of the loss is left "
+            f"after t = {math.log(1e6) / (2 * rate):.4g} at the latest.",
+            source="network/proposition-27" if best.kind == "pyramid" else "landscape.cumulative_rate",
+        )
+    )
+    prediction = Prediction(
+        "envelope",
+        f"largest loss over its envelope exp(−{2 * rate:.4g} t)",
+        1.0,
+        "at most",
+        ENVELOPE,
+        source="landscape.rate_report",
+        rate=2 * rate,
+        offset=task.constant,
+    )
+    return found, [prediction]
+
+
+# ---- Obstructions ----------------------------------------------------------------------------------------------------
+
+
+def obstruction_findings(layers: Layers, task: Task | None) -> tuple[list[Finding], list[Prediction]]:
+    """What balanced layers cannot change: the rank of the product, and the sign of its determinant."""
+    if len(layers) < 2:
+        return [], []
+    product, source = multiply(layers), "geometry/determinant-sign"
+    widths = (layers[0].shape[1], *(layer.shape[0] for layer in layers))
+    residual = imbalance(layers)
+    standing = standing_of(residual, BALANCE_TOLERANCE)
+    values = np.linalg.svd(product, compute_uv=False)[: min(widths)]
+    rank = int(np.sum(values > SINGULAR * values[0])) if values[0] > 0 else 0
+    kept = Finding(
+        "obstruction",
+        "the product keeps its rank at all finite times",
+        STANDING.silent if standing is STANDING.fails else standing,
+        float(rank),
+        residual,
+        BALANCE_TOLERANCE,
+        "" if standing is STANDING.holds else "Only balanced layers are bound to keep it.",
+        "completion/lemma-f1",
+    )
+    if standing is not STANDING.holds or not len(product) == product.shape[1] == rank:
+        return [kept], []
+    sign = float(np.linalg.slogdet(product)[0])
+    found = [kept, _kept_sign(sign, residual, source)]
+    predictions = [Prediction("determinant_sign", "sign of the determinant at the end", sign, source=source)]
+    if task is None:
+        return found, predictions
+    wanted = float(np.linalg.slogdet(task.target)[0])
+    floor = task.constant + 0.5 * _smallest(task) ** 2
+    reason = "" if sign == wanted else f"The target is out of reach: the loss stays above {floor:.6g}."
+    if wanted == 0:
+        standing, reason = STANDING.silent, "The target is singular."
+    else:
+        standing = STANDING.holds if sign == wanted else STANDING.fails
+    statement = "the determinant of the target has the same sign"
+    found.append(Finding("obstruction", statement, standing, wanted, reason=reason, source=source))
+    if standing is STANDING.fails:
+        predictions.append(Prediction("loss_floor", "lowest loss", floor, "at least", 1e-6, source=source))
+    return found, predictions
+
+
+def _kept_sign(sign: float, residual: float, source: str) -> Finding:
+    statement = "the determinant of the product keeps its sign"
+    return Finding("obstruction", statement, STANDING.holds, sign, residual, BALANCE_TOLERANCE, source=source)
+
+
+def _smallest(task: Task) -> float:
+    r"""Smallest singular value of $W^\star S^{1/2}$: how far the loss sees singular matrices from the target."""
+    strengths, basis = np.linalg.eigh(task.covariance)
+    seen = task.target @ (basis * np.sqrt(np.maximum(strengths, 0.0)))
+    return float(np.linalg.svd(seen, compute_uv=False)[-1])

@@ -1,0 +1,11 @@
+"""Estimators in the manner of scikit-learn, for people with data."""
+
+from deeplinear.estimators._completion import (
+    CompletionProgress as CompletionProgress,
+    DeepMatrixCompletion as DeepMatrixCompletion,
+    PlasticityWarning as PlasticityWarning,
+)
+from deeplinear.estimators._mask_report import MaskReport as MaskReport
+from deeplinear.estimators._regressor import DeepLinearRegressor as DeepLinearRegressor
+from deeplinear.estimators._state_space import LinearStateSpace as LinearStateSpace, Simulation as Simulation
+from deeplinear.estimators._state_space_certificate import StateSpaceCertificate as StateSpaceCertificate

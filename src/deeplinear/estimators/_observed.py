@@ -1,0 +1,193 @@
+"""Observed entries of a matrix, and the part of them that offsets and units explain."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from deeplinear.core import near_name
+
+OFFSETS = ("both", "rows", "columns", "mean", "none")
+SCALING = ("auto", "columns", "one", "none")
+UNEQUAL = 5.0
+"""Ratio of the spreads of columns (that of the 90th to that of the 10th in a hundred) from which on they have units of
+their own."""
+SHRINKAGE = 3.0
+"""Observations that the offset of a row or a column counts as zero, so that a single one is not believed."""
+SWEEPS = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """Observed entries, sorted by rows and then by columns, each once.
+
+    Attributes:
+        rows: Row of each.
+        columns: Column of each.
+        values: Value of each.
+        shape: Of the matrix.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def part(self, chosen: np.ndarray) -> "Entries":
+        """Some of them, by a mask or by positions in increasing order."""
+        return Entries(self.rows[chosen], self.columns[chosen], self.values[chosen], self.shape)
+
+    def of(self, values: np.ndarray) -> "Entries":
+        """The same places with other values."""
+        return dataclasses.replace(self, values=values)
+
+    @property
+    def places(self) -> np.ndarray:
+        """A number for each place in the matrix."""
+        return self.rows.astype(np.int64) * self.shape[1] + self.columns
+
+
+def observed(matrix: Any) -> Entries:
+    """Entries of a dense matrix that are not NaN, or the stored ones of a sparse matrix (zeros that are stored count).
+
+    Values that a sparse matrix stores twice for one place are added up, as SciPy does everywhere else.
+    """
+    if scipy.sparse.issparse(matrix):
+        coo = scipy.sparse.coo_array(matrix)
+        coo.sum_duplicates()
+        rows, columns = (np.asarray(index) for index in coo.coords)
+        values = np.asarray(coo.data, dtype=float)
+        known = ~np.isnan(values)
+        rows, columns, values = rows[known], columns[known], values[known]
+        order = np.lexsort((columns, rows))
+        return Entries(rows[order], columns[order], values[order], (int(matrix.shape[0]), int(matrix.shape[1])))
+    array = np.asarray(matrix, dtype=float)
+    rows, columns = np.nonzero(~np.isnan(array))
+    return Entries(rows, columns, array[rows, columns], (array.shape[0], array.shape[1]))
+
+
+def listed(where: str, rows: Any, columns: Any, values: Any, shape: Any = None) -> Entries:
+    """Entries given as three lists. A place that is listed twice is refused."""
+    numbers = np.asarray(values)
+    least = tuple(int(np.max(index, initial=-1)) + 1 for index in (rows, columns))
+    extent = least if shape is None else (int(shape[0]), int(shape[1]))
+    row, column = checked_places(where, rows, columns, (extent[0], extent[1]))
+    if numbers.shape != row.shape:
+        raise ValueError(
+            f"{where}: rows, columns and values must be lists of one length, but values has shape {numbers.shape} and "
+            f"rows has {row.shape}."
+        )
+    if not len(row):
+        raise ValueError(f"{where}: rows must hold at least one entry, but is empty.")
+    numbers = numbers.astype(float)
+    if not np.all(np.isfinite(numbers)):
+        place = int(np.argmin(np.isfinite(numbers)))
+        raise ValueError(f"{where}: values must be finite, but values[{place}] is {numbers[place]}; leave it out.")
+    order = np.lexsort((column, row))
+    entries = Entries(row[order], column[order], numbers[order], (extent[0], extent[1]))
+    twice = np.flatnonzero(np.diff(entries.places) == 0)
+    if len(twice):
+        row, column = entries.rows[twice[0]], entries.columns[twice[0]]
+        raise ValueError(f"{where}: each entry must be given once, but row {row}, column {column} is given twice.")
+    return entries
+
+
+def checked_places(where: str, rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Two lists of indices of one length that lie in a matrix."""
+    first, second = np.asarray(rows), np.asarray(columns)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise ValueError(
+            f"{where}: rows and columns must be lists of one length, but have shapes {first.shape} and {second.shape}."
+        )
+    for name, index, bound in (("rows", first, shape[0]), ("columns", second, shape[1])):
+        if len(index) and index.dtype.kind not in "iu":
+            raise TypeError(f"{where}: {name} must hold whole numbers from 0 on, but holds {index.dtype}.")
+        if len(index) and (index.min() < 0 or index.max() >= bound):
+            raise ValueError(
+                f"{where}: {name} must lie in 0..{bound - 1}, but reach from {index.min()} to {index.max()}."
+            )
+    return first.astype(np.int64), second.astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    r"""What is taken off before a network sees the entries: $x_{ij} = (m + a_i + b_j + s\,w_{ij})\,u_j$.
+
+    Attributes:
+        units: $u_j$, of the columns.
+        mean: $m$.
+        rows: $a_i$.
+        columns: $b_j$.
+        scale: $s$.
+        scaling: `"columns"` or `"one"`: what was chosen.
+    """
+
+    units: np.ndarray
+    mean: float
+    rows: np.ndarray
+    columns: np.ndarray
+    scale: float
+    scaling: str
+
+    def base(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """What entries are without the network, in the user's units."""
+        return (self.mean + self.rows[rows] + self.columns[columns]) * self.units[columns]
+
+    def inner(self, entries: Entries) -> np.ndarray:
+        """What is left of entries for the network."""
+        left = entries.values - self.base(entries.rows, entries.columns)
+        return left / (self.scale * self.units[entries.columns])
+
+    def new_row(self, columns: np.ndarray, values: np.ndarray) -> float:
+        """Offset of a row that was not there, from some of its entries."""
+        if not self.rows.any() or not len(columns):
+            return 0.0
+        left = values / self.units[columns] - self.mean - self.columns[columns]
+        return float(left.sum() / (SHRINKAGE + len(left)))
+
+
+def framed(where: str, entries: Entries, offsets: str, scaling: str) -> Frame:
+    """Find offsets and units.
+
+    Offsets minimise the squared residual plus `SHRINKAGE` times their own squares, by turns. Columns have units of
+    their own if that is asked for, or, with `"auto"`, if many of their spreads differ by more than `UNEQUAL`.
+    """
+    for name, value, known in (("offsets", offsets, OFFSETS), ("scaling", scaling, SCALING)):
+        if value not in known:
+            raise ValueError(f"{where}: {name} {value!r} is unknown. {near_name(str(value), known)}")
+    rows, columns, (height, width) = entries.rows, entries.columns, entries.shape
+    counts = np.bincount(columns, minlength=width)
+    means = np.bincount(columns, entries.values, width) / np.maximum(counts, 1)
+    squares = np.bincount(columns, (entries.values - means[columns]) ** 2, width) / np.maximum(counts, 1)
+    spread = np.sqrt(squares)
+    usable = (counts > 1) & (spread > 1e-12 * np.max(np.abs(entries.values), initial=1e-300))
+    chosen = scaling
+    if scaling == "auto":
+        low, high = np.percentile(spread[usable], (10, 90)) if usable.any() else (1.0, 1.0)
+        chosen = "columns" if high > UNEQUAL * low else "one"
+    units = np.ones(width)
+    if chosen == "columns":
+        units[usable] = spread[usable]
+    values = entries.values / units[columns]
+    mean = float(values.mean()) if offsets != "none" else 0.0
+    left = values - mean
+    by_row, by_column = np.zeros(height), np.zeros(width)
+    row_counts = np.bincount(rows, minlength=height)
+    for _ in range(SWEEPS):
+        before = by_row.copy(), by_column.copy()
+        if offsets in ("both", "columns"):
+            by_column = np.bincount(columns, left - by_row[rows], width) / (SHRINKAGE + counts)
+        if offsets in ("both", "rows"):
+            by_row = np.bincount(rows, left - by_column[columns], height) / (SHRINKAGE + row_counts)
+        moved = max(np.max(np.abs(by_row - before[0])), np.max(np.abs(by_column - before[1])))
+        if moved <= 1e-10 * (1e-300 + np.max(np.abs(left))):
+            break
+    left = left - by_row[rows] - by_column[columns]
+    scale = float(np.sqrt(np.mean(left**2))) if chosen != "none" else 1.0
+    if not scale > 1e-13 * np.max(np.abs(values), initial=1e-300):
+        scale = 1.0
+    return Frame(units, mean, by_row, by_column, scale, chosen)

@@ -1,0 +1,316 @@
+"""Diagnoses of networks whose every verdict is known by hand, and of the same networks with a planted violation."""
+
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from deeplinear.core import tsit5
+from deeplinear.diagnosis import STANDING, Diagnosis, Finding, Prediction, diagnose, load_weights
+from deeplinear.dynamics import GradientDescent, GradientFlow, simulate
+from deeplinear.models import Completion, DeepLinear, Problem, Regression, SquaredDistance
+from deeplinear.theory import checks
+
+SIGMA = np.array([3.0, 2.0, 1.0])
+FLOW = GradientFlow(1e-11, integrator=tsit5())  # one program for all runs
+ROUNDING = 1e-12  # of products of a few matrices of order one, relative
+
+
+def rotation(seed: int, sign: float = 1.0) -> np.ndarray:
+    """A random orthogonal matrix with a determinant of given sign."""
+    found = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0]
+    return found * np.array([1.0, 1.0, sign * np.sign(np.linalg.det(found))])
+
+
+LEFT, RIGHT = rotation(1), rotation(2)
+TARGET = LEFT @ np.diag(SIGMA) @ RIGHT.T
+SQUARED = Problem(DeepLinear((3, 3, 3)), SquaredDistance(TARGET))
+
+
+def two_layers(lam: float, sign: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Layers with W₂ᵀW₂ − W₁W₁ᵀ = λI, in no relation to the task, whose product has a determinant of given sign."""
+    s = np.array([0.3, 0.2, 0.1])
+    root = np.sqrt(s**2 + lam**2 / 4)
+    hidden = rotation(5)
+    first = hidden @ np.diag(np.sqrt(root - lam / 2)) @ rotation(3).T
+    return first, rotation(4, sign) @ np.diag(np.sqrt(root + lam / 2)) @ hidden.T
+
+
+def line(found: Diagnosis, words: str) -> Finding:
+    """The one finding whose statement has these words."""
+    (one,) = [finding for finding in found.findings if words in finding.statement]
+    return one
+
+
+def several(value: object) -> tuple[float, ...]:
+    """Values of a line that has several."""
+    assert isinstance(value, tuple)
+    return value
+
+
+def predicted(found: Diagnosis, name: str) -> Prediction:
+    one = found.prediction(name)
+    assert one is not None
+    return one
+
+
+@pytest.fixture(scope="module")
+def learner() -> Diagnosis:
+    return diagnose(SQUARED, two_layers(0.4), simulate=True, theorems=False, flow=FLOW)
+
+
+def test_two_balanced_layers_learn_what_is_predicted(learner: Diagnosis) -> None:
+    first, second = two_layers(0.4)
+    size = np.sum(first**2) + np.sum(second**2)
+    plain, multiple = line(learner, "layers are balanced"), line(learner, "λ-balanced, W'ᵀW'")
+    assert plain.standing is STANDING.fails and multiple.standing is STANDING.holds
+    assert plain.residual == pytest.approx(0.4 * np.sqrt(3) / size, rel=ROUNDING)
+    np.testing.assert_allclose(multiple.value, [0.4], rtol=ROUNDING)
+    assert line(learner, "two λ-balanced layers under white inputs").standing is STANDING.holds
+    assert line(learner, "converges to the best one").standing is STANDING.holds
+    assert line(learner, "lazy, rich or delayed").value == "rich"
+    np.testing.assert_allclose(predicted(learner, "singular_values_end").value, SIGMA, rtol=1e-9)
+    assert predicted(learner, "loss_end").value == pytest.approx(0, abs=1e-12)
+    assert predicted(learner, "late_rate").value == pytest.approx(2 * np.hypot(1, 0.2), rel=ROUNDING)
+    names = {
+        "loss_end",
+        "singular_values_end",
+        "rank_end",
+        "learning_times",
+        "late_rate",
+        "kernel_distance",
+        "conserved",
+    }
+    assert names <= {one.name for one in learner.predictions}
+    assert [one.name for one in learner.predictions if one.agrees is not True] == []
+
+    # Learning times by an integrator of SciPy, from the singular values of the product.
+    def field(t: float, y: np.ndarray) -> np.ndarray:
+        a, b = y[:9].reshape(3, 3), y[9:].reshape(3, 3)
+        gap = TARGET - b @ a
+        return np.concatenate([(b.T @ gap).ravel(), (gap @ a.T).ravel()])
+
+    times = np.linspace(0, 4, 2001)
+    start = np.concatenate([first.ravel(), second.ravel()])
+    states = solve_ivp(field, (0, 4), start, t_eval=times, rtol=1e-9, atol=1e-12).y.T
+    values = [np.linalg.svd(y[9:].reshape(3, 3) @ y[:9].reshape(3, 3), compute_uv=False) for y in states]
+    halves = [times[np.argmax(column >= half)] for column, half in zip(np.array(values).T, SIGMA / 2, strict=True)]
+    np.testing.assert_allclose(predicted(learner, "learning_times").value, halves, atol=0.01)
+
+
+def test_curvature_and_step_size(learner: Diagnosis) -> None:
+    """Against central differences of the gradient, written here."""
+    first, second = two_layers(0.4)
+
+    def gradient(y: np.ndarray) -> np.ndarray:
+        a, b = y[:9].reshape(3, 3), y[9:].reshape(3, 3)
+        gap = b @ a - TARGET
+        return np.concatenate([(b.T @ gap).ravel(), (gap @ a.T).ravel()])
+
+    point = np.concatenate([first.ravel(), second.ravel()])
+    columns = [(gradient(point + 1e-5 * e) - gradient(point - 1e-5 * e)) / 2e-5 for e in np.eye(18)]
+    values = np.linalg.eigvalsh(np.array(columns))
+    assert line(learner, "largest eigenvalue").value == pytest.approx(values[-1], rel=1e-8)
+    assert line(learner, "smallest eigenvalue").value == pytest.approx(values[0], rel=1e-8)
+    assert line(learner, "below the step").value == pytest.approx(2 / values[-1], rel=1e-8)
+    # A balanced minimum is none of this network's: its layers are not balanced, and the line says by how much.
+    assert line(learner, "at a balanced minimum").standing is STANDING.silent
+
+
+def test_a_sign_that_cannot_be_learnt() -> None:
+    """From a determinant of the wrong sign balanced layers end at a saddle with the loss s²/2 of the weakest mode."""
+    found = diagnose(SQUARED, two_layers(0.0, -1.0), simulate=True, theorems=False, flow=FLOW)
+    assert line(found, "neighbouring layers are balanced").standing is STANDING.holds
+    assert line(found, "determinant of the target has the same sign").standing is STANDING.fails
+    assert line(found, "converges to the best one").standing is STANDING.fails
+    assert line(found, "lazy, rich or delayed").standing is STANDING.silent
+    assert predicted(found, "loss_floor").value == pytest.approx(0.5, rel=ROUNDING)
+    assert predicted(found, "loss_end").value == pytest.approx(0.5, rel=ROUNDING)
+    assert predicted(found, "determinant_sign").value == -1
+    for name in ("loss_floor", "loss_end", "determinant_sign", "conserved"):
+        assert predicted(found, name).agrees is True
+    right = diagnose(SQUARED, two_layers(0.0), theorems=False)
+    assert line(right, "determinant of the target has the same sign").standing is STANDING.holds
+    assert right.prediction("loss_floor") is None and predicted(right, "loss_end").value < 1e-12
+    largest, rate, stiff = several(line(right, "at a balanced minimum").value)
+    np.testing.assert_allclose([largest, rate, stiff], [2 / 6, 4.0, 3.0], rtol=1e-9)  # sums of two singular values
+
+
+@pytest.mark.parametrize(("size", "standing"), [(1e-3, STANDING.nearly), (0.5, STANDING.fails)])
+def test_a_planted_imbalance(size: float, standing: STANDING) -> None:
+    """A verdict changes with the planted residual, and nothing is predicted from it any more."""
+    first, second = two_layers(0.4)
+    second = second + size * np.diag([1.0, 0.0, 0.0])
+    found = diagnose(SQUARED, (first, second), theorems=False)
+    laws = second.T @ second - first @ first.T
+    rest = laws - np.trace(laws) / 3 * np.eye(3)
+    residual = np.linalg.norm(rest) / (np.sum(first**2) + np.sum(second**2))
+    for words in ("λ-balanced, W'ᵀW'", "two λ-balanced layers under white inputs"):
+        assert line(found, words).standing is standing
+        assert line(found, words).residual == pytest.approx(residual, rel=1e-9)
+    assert {one.name for one in found.predictions} <= {"conserved", "envelope"}
+
+
+def test_weights_alone() -> None:
+    found = diagnose(None, ([[1.0]], [[2.0]]))
+    low, high = several(line(found, "distance from balanced layers").value)
+    nearest, same_product = 1 / np.sqrt(2), np.hypot(np.sqrt(2) - 1, 2 - np.sqrt(2))
+    assert 0 < low <= nearest and high == pytest.approx(same_product, rel=ROUNDING)
+    assert line(found, "above the least for their product").value == pytest.approx(0.25, rel=ROUNDING)  # 5 of 4
+    assert found.predictions == () and {f.topic for f in found.findings} == {"network", "balance", "product"}
+    # The third unit is never written to. (0, -5, 1) is what the second layer does not read.
+    first = np.vstack([np.diag([4.0, 1.0]), [0.0, 0.0]])
+    second = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 5.0]])
+    found = diagnose(None, load_weights({"1.weight": first, "2.weight": second}))
+    np.testing.assert_allclose(line(found, "none of the earlier ones writes").value, [5.0], rtol=ROUNDING)
+    np.testing.assert_allclose(line(found, "none of the later ones reads").value, [5 / np.sqrt(26)], rtol=ROUNDING)
+    np.testing.assert_allclose(line(found, "singular values of the product").value, [4.0, 1.0], rtol=ROUNDING)
+    assert line(found, "stable rank").value == pytest.approx(17 / 16, rel=ROUNDING)
+    assert line(diagnose(None, (np.zeros((2, 2)),)), "stable rank").standing is STANDING.silent
+
+
+def test_aligned_layers_with_a_mode_that_is_missing() -> None:
+    """Three layers diagonal in the bases of the task: a mode of strength zero is never learnt."""
+    strengths = np.diag([0.5, 0.4, 0.0])
+    problem = Problem(DeepLinear((3, 3, 3, 3)), SquaredDistance(TARGET))
+    found = diagnose(problem, (strengths @ RIGHT.T, strengths, LEFT @ strengths), theorems=False)
+    assert line(found, "aligned modes").standing is STANDING.holds
+    np.testing.assert_allclose(predicted(found, "singular_values_end").value, [3, 2, 0], atol=1e-7)
+    assert (
+        predicted(found, "loss_end").value == pytest.approx(0.5, abs=1e-7) and predicted(found, "rank_end").value == 2
+    )
+    assert line(found, "keeps its rank").value == 2
+    early, late = several(predicted(found, "learning_times").value)
+    assert 0 < early < late < np.inf  # the stronger mode first
+    assert line(found, "kind of point").value == "regular point"
+    np.testing.assert_allclose(line(found, "can lie ahead").value, [2.5, 0.5], rtol=1e-9)
+
+
+def test_observations_that_do_not_see_each_other() -> None:
+    values = np.diag([2.0, -1.0, 0.5])
+    apart = Problem(DeepLinear((3, 3, 3)), Completion(values, np.eye(3)))
+    start = tuple(0.3 * np.random.default_rng(k).normal(size=(3, 3)) for k in (0, 1))
+    found = diagnose(apart, start, simulate=True, theorems=False, flow=FLOW)
+    assert (
+        line(found, "graph is connected").standing is STANDING.fails
+        and line(found, "graph is connected").value == "3 components"
+    )
+    assert (
+        line(found, "coupled dynamics").standing is STANDING.fails
+        and line(found, "coupled dynamics").value == "3 parts"
+    )
+    assert line(found, "no two observations in a row").standing is STANDING.holds
+    assert predicted(found, "loss_end").value == pytest.approx(0, abs=1e-12)
+    assert [one.name for one in found.predictions if one.agrees is not True] == []
+    joined = Problem(DeepLinear((3, 3, 3)), Completion(values, np.triu(np.ones((3, 3)))))
+    found = diagnose(joined, start, theorems=False)
+    for words in ("graph is connected", "coupled dynamics"):
+        assert line(found, words).standing is STANDING.holds
+    assert found.prediction("loss_end") is None
+    assert line(found, "no two observations in a row").standing is STANDING.silent
+
+
+def test_inputs_that_are_not_white() -> None:
+    inputs = np.diag([1.0, 1.0, 1.1]) @ np.kron(np.eye(3), [1.0, -1.0])
+    problem = Problem(DeepLinear((3, 3, 3)), Regression.from_data(inputs, TARGET @ inputs))
+    found = diagnose(problem, two_layers(0.0, -1.0), theorems=False)
+    covariance = inputs @ inputs.T / 6
+    mean = np.trace(covariance) / 3
+    colour = np.abs(np.diag(covariance) / mean - 1).max()
+    assert line(found, "inputs are white").standing is STANDING.fails
+    assert line(found, "inputs are white").residual == pytest.approx(colour, rel=1e-9)
+    assert line(found, "two λ-balanced layers under white inputs").standing is STANDING.fails
+    assert found.prediction("loss_end") is None and found.prediction("envelope") is None
+    # The obstruction needs balance only: no singular matrix is nearer to the target, as the loss sees it.
+    floor = 0.5 * np.linalg.svd(TARGET @ np.sqrt(covariance), compute_uv=False)[-1] ** 2
+    assert predicted(found, "loss_floor").value == pytest.approx(floor, rel=1e-9)
+
+
+def test_hypotheses_of_theorems() -> None:
+    """The theorem on determinants asks for balance; a planted imbalance is told with its size."""
+    first, second = two_layers(0.0)
+    held = {f.source: f for f in diagnose(SQUARED, (first, second)).topic("theorems")}
+    missed = {f.source: f for f in diagnose(SQUARED, (first, second + 0.01 * np.eye(3))).topic("theorems")}
+    name = "geometry/determinant-sign"
+    assert held[name].standing is STANDING.holds and missed[name].standing is not STANDING.holds
+    assert "It needs" in missed[name].reason and missed[name].residual > missed[name].tolerance
+    assert held["completion/proposition-3.2"].standing is STANDING.silent
+    assert not any("erratum" in source or source.startswith("rnn/") for source in held)
+
+
+def test_sources_are_checks_or_functions(learner: Diagnosis) -> None:
+    known = {check.id for check in checks()}
+    sources = {one.source for one in (*learner.findings, *learner.predictions) if one.source}
+    assert {source for source in sources if "/" in source} <= known
+    import deeplinear
+
+    for source in sources:
+        if "/" not in source and ":" not in source:
+            package, _, name = source.partition(".")
+            assert hasattr(getattr(deeplinear, package), name), source
+
+
+def test_a_run_of_ones_own(learner: Diagnosis) -> None:
+    run, start = learner.trajectory, two_layers(0.4)
+    assert run is not None
+    again = diagnose(SQUARED, start, trajectory=run, theorems=False)
+    assert [one.outcome for one in again.predictions] == [one.outcome for one in learner.predictions]
+    short = simulate(SQUARED, start, GradientDescent(0.01), horizon=5)
+    early = diagnose(SQUARED, start, trajectory=short, theorems=False)
+    assert predicted(early, "loss_end").agrees is None and "not come to rest" in predicted(early, "loss_end").reason
+    with pytest.raises(ValueError, match="trajectory must start from params"):
+        diagnose(SQUARED, two_layers(0.3), trajectory=run)
+    with pytest.raises(TypeError, match="trajectory must be a Trajectory, but is a dict"):
+        diagnose(SQUARED, start, trajectory={})
+    with pytest.raises(ValueError, match="must not both be given"):
+        diagnose(SQUARED, start, trajectory=run, simulate=True)
+
+
+def test_a_wrong_prediction_is_seen() -> None:
+    for relation, wrong, right in (("equal", 1.1, 1.00005), ("at least", 0.9, 1.5), ("at most", 1.1, 0.5)):
+        one = Prediction("loss_end", "loss", 1.0, relation)
+        assert one.judged(wrong).agrees is False and one.judged(right).agrees is True
+    two = Prediction("learning_times", "times", (1.0, float("nan")))
+    assert two.judged((1.0, float("nan"))).agrees is True
+    assert two.judged((1.0, 2.0)).agrees is False and two.judged((1.0,)).agrees is False
+
+
+def test_reports(learner: Diagnosis) -> None:
+    text = str(learner)
+    assert max(map(len, text.splitlines())) <= 80
+    for words in ("prediction against outcome", "✓  singular values at the end", "λ-balanced", "2/λmax"):
+        assert words in text
+    told = json.loads(json.dumps(learner.to_json(), allow_nan=False))
+    assert len(told["findings"]) == len(learner.findings) and told["predictions"][0]["agrees"] is True
+    page = learner.to_html()
+    assert page.count("<table>") == page.count("</table>") == 1 + len({f.topic for f in learner.findings})
+    assert re.search(r"(src|href)=", page) is None  # nothing is loaded from elsewhere
+    hostile = Diagnosis("<script>", (Finding("a&b", "<b>", reason='"<i>"'),), notes=("<u>",))
+    for bad in ("<script>", "<b>", "<i>", "<u>", "a&b"):
+        assert bad not in hostile.to_html()
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ((np.ones((3, 3)), np.ones((3, 2))), r"params\[1\] must have 3 columns"),
+        ((np.ones((3, 3)), np.full((3, 3), np.nan)), r"params\[1\] must be finite"),
+        ((np.ones((3, 3)),), "params must have layer shapes"),
+        ((), "at least one layer"),
+    ],
+)
+def test_layers_that_do_not_fit(params: tuple, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        diagnose(SQUARED, params)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    with pytest.raises(TypeError, match="problem must be a Problem"):
+        diagnose(TARGET, two_layers(0.4))
+    with pytest.raises(ValueError, match="problem must be given for a run"):
+        diagnose(None, two_layers(0.4), simulate=True)
+    with jax.enable_x64(False), pytest.raises(RuntimeError, match="needs 64-bit numbers"):
+        diagnose(None, two_layers(0.4))

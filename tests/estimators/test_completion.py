@@ -1,0 +1,254 @@
+"""Completion of matrices by the estimator, against truth, least squares and the flow without its wrapping."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from deeplinear.dynamics import GradientFlow, simulate
+from deeplinear.estimators import DeepMatrixCompletion, PlasticityWarning
+from deeplinear.estimators._learning import Learner, effective_rank, side
+from deeplinear.estimators._observed import SHRINKAGE, framed, listed, observed
+from deeplinear.models import Completion, DeepLinear, Problem
+
+SHAPE, RANK = (30, 28), 2
+
+
+def low_rank(seed: int = 0, noise: float = 0.0, known: float = 0.6) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix of low rank with an offset, and what is known of it."""
+    rng = np.random.default_rng(seed)
+    truth = 3.0 + rng.standard_normal((SHAPE[0], RANK)) @ rng.standard_normal((RANK, SHAPE[1]))
+    seen = truth + noise * rng.standard_normal(SHAPE)
+    return truth, np.where(rng.random(SHAPE) < known, seen, np.nan)
+
+
+@parametrize_with_checks([DeepMatrixCompletion(max_levels=1, held_out=0.0, random_state=0)])
+def test_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def test_a_matrix_of_low_rank_is_found_and_one_of_full_rank_is_not():
+    truth, seen = low_rank()
+    fit = DeepMatrixCompletion(depth=3, random_state=0).fit(seen)
+    gaps = np.isnan(seen)
+    error = np.sqrt(np.mean((fit.transform(seen) - truth)[gaps] ** 2)) / truth.std()
+    assert error < 0.02
+    assert fit.held_out_error_ / truth.std() < 0.02
+    assert fit.rank_ <= RANK + 2  # offsets and the network share the part that both can have
+    rng = np.random.default_rng(1)
+    noise = np.where(gaps, np.nan, rng.standard_normal(SHAPE))
+    hopeless = DeepMatrixCompletion(depth=3, random_state=0).fit(noise)
+    assert hopeless.held_out_error_ > 0.8
+
+
+def test_what_is_known_stays_and_the_network_may_differ_from_it():
+    _, seen = low_rank(noise=0.3)
+    fit = DeepMatrixCompletion(random_state=0).fit(seen)
+    known = ~np.isnan(seen)
+    filled = fit.fit_transform(seen)
+    np.testing.assert_array_equal(filled[known], seen[known])
+    assert np.isfinite(filled).all()
+    assert np.abs(fit.complete() - seen)[known].max() > 0.1
+
+
+def test_held_out_entries_stop_the_fit_before_it_fits_the_noise():
+    truth, seen = low_rank(noise=0.7)
+    gaps = np.isnan(seen)
+
+    def error(**settings) -> float:
+        found = DeepMatrixCompletion(random_state=0, **settings).fit(seen)
+        return float(np.sqrt(np.mean((found.complete() - truth)[gaps] ** 2)))
+
+    assert error() < 0.8 * error(held_out=0.0, tolerance=0.05)
+
+
+def test_filling_up_changes_nothing():
+    _, seen = low_rank()
+    entries = observed(seen - np.nanmean(seen))
+    learner = Learner(SHAPE, 3, 5, "flow")
+    assert learner.padded == (32, 20, 20, 32)
+    start = learner.start(0.1, np.random.default_rng(3))
+    bare = (start[0][:5, :28], start[1][:5, :5], start[2][:30, :5])
+    loss = Completion(np.nan_to_num(seen - np.nanmean(seen)), ~np.isnan(seen))
+    run = simulate(Problem(DeepLinear((28, 5, 5, 30)), loss), bare, GradientFlow(1e-6), times=[0.05])
+    filled = simulate(learner.problem(entries), start, GradientFlow(1e-6), times=[0.05]).params
+    found = learner.factors(filled)
+    exact = run.params[2] @ run.params[1] @ run.params[0]
+    np.testing.assert_allclose(found.left @ found.right, exact, atol=1e-5 * np.abs(exact).max())
+    assert all(np.all(layer[rows:] == 0) for layer, rows in zip(filled, (5, 5, 30), strict=True))
+    assert [side(size) for size in (3, 33, 49, 65, 97, 512, 600)] == [32, 48, 64, 96, 128, 512, 600]
+
+
+def test_offsets_are_the_least_squares_they_claim_to_be():
+    _, seen = low_rank(noise=0.5)
+    entries = observed(seen)
+    frame = framed("test", entries, "both", "one")
+    count, (height, width) = len(entries), SHAPE
+    design = np.zeros((count + height + width, height + width))
+    design[np.arange(count), entries.rows] = 1
+    design[np.arange(count), height + entries.columns] = 1
+    design[count:] = np.sqrt(SHRINKAGE) * np.eye(height + width)
+    right = np.concatenate([entries.values - entries.values.mean(), np.zeros(height + width)])
+    exact = np.linalg.lstsq(design, right, rcond=None)[0]
+    np.testing.assert_allclose(np.concatenate([frame.rows, frame.columns]), exact, atol=1e-6)
+    back = frame.base(entries.rows, entries.columns) + frame.scale * frame.inner(entries)
+    np.testing.assert_allclose(back, entries.values, atol=1e-12)
+    assert np.mean(frame.inner(entries) ** 2) == pytest.approx(1.0)
+
+
+def test_columns_in_other_units_are_seen_and_change_nothing():
+    _, seen = low_rank(noise=0.2)
+    units = np.where(np.arange(SHAPE[1]) % 2, 1000.0, 1.0)
+    plain = DeepMatrixCompletion(scaling="columns", random_state=0).fit_transform(seen)
+    fit = DeepMatrixCompletion(random_state=0).fit(seen * units)
+    assert fit.scaling_ == "columns"
+    np.testing.assert_allclose(fit.transform(seen * units) / units, plain, rtol=1e-6)
+    assert DeepMatrixCompletion(random_state=0).fit(seen).scaling_ == "one"
+
+
+def test_lists_sparse_matrices_and_gaps_are_one_thing():
+    _, seen = low_rank()
+    entries = observed(seen)
+    fit = DeepMatrixCompletion(random_state=0, max_levels=20)
+    dense = clone(fit).fit(seen).complete()
+    listed_fit = clone(fit).fit_entries(entries.rows, entries.columns, entries.values, shape=SHAPE)
+    np.testing.assert_array_equal(listed_fit.complete(), dense)
+    stored = scipy.sparse.csr_array((entries.values, (entries.rows, entries.columns)), shape=SHAPE)
+    sparse = clone(fit).fit(stored)
+    np.testing.assert_array_equal(sparse.complete(), dense)
+    np.testing.assert_array_equal(sparse.transform(stored), clone(fit).fit_transform(seen))
+    np.testing.assert_array_equal(listed_fit.predict_entries([3, 3, 0], [1, 1, 2]), dense[[3, 3, 0], [1, 1, 2]])
+
+
+def test_rows_that_were_not_there_are_completed_from_their_own_entries():
+    truth, _ = low_rank()
+    rng = np.random.default_rng(5)
+    seen = np.where(rng.random(SHAPE) < 0.7, truth, np.nan)
+    fit = DeepMatrixCompletion(depth=3, random_state=0).fit(seen[:22])
+    new = seen[22:]
+    filled = fit.transform(new)
+    gaps = np.isnan(new)
+    error = np.sqrt(np.mean((filled - truth[22:])[gaps] ** 2)) / truth.std()
+    assert error < 0.15
+    np.testing.assert_array_equal(fit.transform(new[2:5]), filled[2:5])
+    empty = fit.transform(np.full((1, SHAPE[1]), np.nan))
+    assert np.isfinite(empty).all()
+
+
+def test_a_warm_start_loses_plasticity_at_depth_two_and_says_so():
+    truth = np.outer(np.ones(8), np.linspace(1.0, 2.0, 8))
+    blocks = np.kron(np.eye(2), np.ones((4, 4))).astype(bool)
+    first, second = np.where(blocks, truth, np.nan), truth.copy()
+    second[:4, 4:] = np.nan
+    settings = {"offsets": "none", "scaling": "none", "held_out": 0.0, "tolerance": 1e-2, "random_state": 0}
+    warm = DeepMatrixCompletion(warm_start=True, **settings).fit(first)
+    with pytest.warns(PlasticityWarning, match="2 parts that are not joined"):
+        warm.fit(second)
+    cold = DeepMatrixCompletion(**settings).fit(second)
+
+    def rank(fit) -> float:
+        return effective_rank(np.linalg.svd(fit.complete())[1])
+
+    assert rank(cold) < 1.05
+    assert rank(warm) > rank(cold) + 0.02
+    deep = DeepMatrixCompletion(depth=3, warm_start=True, **settings).fit(first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        deep.fit(second)
+    again = deep.complete()
+    np.testing.assert_array_equal(deep.fit(second).complete(), again)  # nothing is new
+
+
+def test_the_mask_says_what_cannot_be_determined():
+    _, seen = low_rank()
+    seen[7] = np.nan
+    seen[:, 4] = np.nan
+    seen[9], seen[:, 11] = np.nan, np.nan
+    seen[9, 11] = 1.0
+    report = DeepMatrixCompletion(random_state=0, max_levels=30).fit(seen).mask_report_
+    np.testing.assert_array_equal(report.loose_rows, [7, 9])
+    np.testing.assert_array_equal(report.loose_columns, [4, 11])
+    assert "2 rows (7, 9): cannot be determined from the rest" in str(report)
+
+
+def test_restarts_tell_how_much_depends_on_chance():
+    fit = DeepMatrixCompletion(restarts=3, random_state=0, max_levels=60)
+    _, noisy = low_rank(noise=0.5)
+    mean, spread = fit.fit(noisy).complete(return_std=True)
+    rows, columns = (index.ravel() for index in np.indices(SHAPE))
+    scale = fit._fitted.frame.scale
+    singles = [scale * part.at(rows, columns).reshape(SHAPE) for part in fit._fitted.factors]
+    base = fit._fitted.frame.base(rows, columns).reshape(SHAPE)
+    np.testing.assert_allclose(mean, base + np.mean(singles, axis=0), atol=1e-12)
+    np.testing.assert_allclose(spread, np.std(singles, axis=0, ddof=1), atol=1e-12)
+    _, clean = low_rank()
+    assert fit.fit(clean).complete(return_std=True)[1].mean() < 0.7 * spread.mean()
+    with pytest.raises(ValueError, match="restarts=2 or more"):
+        DeepMatrixCompletion(random_state=0, max_levels=2).fit(clean).complete(return_std=True)
+
+
+def test_adam_on_the_entries_finds_the_matrix_too():
+    truth, seen = low_rank()
+    fit = DeepMatrixCompletion(method="adam", width=4, scale=0.1, random_state=0).fit(seen)
+    error = np.sqrt(np.mean((fit.complete() - truth)[np.isnan(seen)] ** 2)) / truth.std()
+    assert fit.method_ == "adam" and error < 0.2
+
+
+def test_numbers_do_not_depend_on_what_jax_is_set_to():
+    _, seen = low_rank()
+    fit = DeepMatrixCompletion(random_state=0, max_levels=10)
+    wide = clone(fit).fit(seen).complete()
+    with jax.enable_x64(False):
+        narrow = clone(fit).fit(seen).complete()
+        assert jax.numpy.zeros(1).dtype == np.float32
+    np.testing.assert_array_equal(narrow, wide)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"depth": 1}, "depth must be"),
+        ({"depth": 2.5}, "depth must be"),
+        ({"width": 0}, "width must be"),
+        ({"scale": 0.0}, "scale must be"),
+        ({"held_out": 1.0}, "held_out must be"),
+        ({"tolerance": 0.0}, "tolerance must be"),
+        ({"restarts": 0}, "restarts must be"),
+        ({"offsets": "colums"}, "Did you mean 'columns'"),
+        ({"scaling": "all"}, "scaling 'all' is unknown"),
+        ({"method": "sgd"}, "method must be 'auto', 'flow' or 'adam'"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(settings, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        DeepMatrixCompletion(**settings).fit(np.eye(3))
+
+
+def test_input_that_makes_no_sense_is_refused():
+    fit = DeepMatrixCompletion(max_levels=2)
+    with pytest.raises(ValueError, match="at least one entry that is not missing"):
+        fit.fit(np.full((3, 3), np.nan))
+    with pytest.raises(ValueError, match="infinity"):
+        fit.fit(np.array([[np.inf, 1.0], [2.0, 3.0]]))
+    with pytest.raises(ValueError, match="row 1, column 2 is given twice"):
+        listed("test", [1, 1], [2, 2], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"columns must lie in 0\.\.1"):
+        listed("test", [0], [2], [1.0], shape=(1, 2))
+    with pytest.raises(ValueError, match=r"values\[1\] is nan"):
+        listed("test", [0, 1], [0, 1], [1.0, np.nan])
+    with pytest.raises(TypeError, match="whole numbers"):
+        listed("test", [0.5], [0], [1.0])
+    with pytest.raises(ValueError, match="too large to be written out"):
+        fit.fit_entries([0], [0], [1.0], shape=(100_000, 100_000)).complete()
+
+
+def test_a_constant_matrix_needs_no_network():
+    seen = np.full((5, 4), 7.0)
+    seen[1, 2] = np.nan
+    fit = DeepMatrixCompletion(random_state=0).fit(seen)
+    assert fit.rank_ == 0
+    np.testing.assert_allclose(fit.transform(seen), 7.0, atol=1e-3)
