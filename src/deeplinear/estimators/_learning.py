@@ -34,7 +34,7 @@ MOST_STEPS = 300
 """Steps after which a station is made although its level is not reached."""
 REST = 1e-3
 """Relative change of the loss from station to station below which the network has no more to learn."""
-RATE, STRIDE = 0.03, 2
+RATE, STRIDE = 0.05, 2
 """Adam: learning rate, and steps between two looks at the entries held out."""
 CHUNK = 1 << 18
 

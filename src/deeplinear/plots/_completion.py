@@ -65,6 +65,8 @@ def _draw_errors(axes: Any, path: Any) -> None:
         axes.axvline(path.times[path.best], color="#666666", linewidth=0.8, linestyle=":", label="stopped")
     axes.set(xlabel="time of the flow", ylabel="RMS error / spread", title="errors and rank on the way")
     axes.set_ylim(bottom=0)
+    if path.times[0] > 0:
+        axes.set_xscale("log")
     other = axes.twinx()
     other.plot(path.times, path.ranks, color=COLOURS[2], linestyle="--", label="effective rank")
     other.set_ylabel("effective rank")
@@ -72,4 +74,4 @@ def _draw_errors(axes: Any, path: Any) -> None:
     other.grid(False)
     other.spines["right"].set_visible(True)
     lines = [*axes.get_lines(), *other.get_lines()]
-    axes.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
+    axes.legend(lines, [str(line.get_label()) for line in lines], loc="best")
