@@ -51,7 +51,7 @@ def test_gaps_are_filled_and_the_rest_stays_as_it_was_written(table: Path) -> No
         assert np.all(np.isfinite(np.array(new[1:], dtype=float)))
     assert told["held_out_error"] < 0.4
     text = dln("complete", table / "table.csv", "-o", out, "--seed", 1, "--no-plot").stdout
-    assert "1 rows cannot be determined from the rest: nowhere" in text and "held out" in text
+    assert "1 row cannot be determined from the rest: nowhere" in text and "held out" in text
 
 
 def test_entries_predict_entries(table: Path) -> None:
@@ -83,7 +83,7 @@ def test_entries_predict_entries(table: Path) -> None:
         ("a,b\n", "must hold numbers below its header line"),
         ("a,b\n1,2\n3\n", "line 3 has 1"),
         ("a,b\n1,2\n3,x4\n", "line 3, column 'b' holds 'x4'"),
-        ("a,b\n,\n,\n", "must hold numbers below its header line"),
+        ("a,b\n,\n,\n", "at least one entry that is not missing"),
     ],
 )
 def test_tables_that_are_none_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -127,5 +127,13 @@ def test_tables_are_read_in_their_forms(tmp_path: Path) -> None:
         read_table(str(file), "DATA")
     file.write_text("x,y\na,1,2\nb,3,4\n", encoding="utf-8")
     assert read_table(str(file), "DATA").labels == ("a", "b")
+    file.write_text(",1960,1961\nA,1,2\n,,\nB,3,\n", encoding="utf-8")
+    years = read_table(str(file), "DATA", gaps=True)
+    assert years.columns == ("1960", "1961") and years.labels == ("A", "", "B")
+    np.testing.assert_array_equal(years.values, [[1, 2], [np.nan, np.nan], [3, np.nan]])
+    file.write_text("0,1960,1961\n7,1,2\n", encoding="utf-8")
+    assert read_table(str(file), "DATA").values.shape == (2, 3)
+    told = read_table(str(file), "DATA", header=True, index=True)
+    assert told.columns == ("1960", "1961") and told.labels == ("7",) and told.values.tolist() == [[1, 2]]
     np.save(tmp_path / "a.npy", np.ones((2, 3)))
     assert read_table(str(tmp_path / "a.npy"), "DATA").values.shape == (2, 3)

@@ -110,6 +110,33 @@ def test_columns_in_other_units_are_seen_and_change_nothing():
     assert DeepMatrixCompletion(random_state=0).fit(seen).scaling_ == "one"
 
 
+def test_tables_of_unlike_columns_are_filled_better_than_by_means():
+    rng = np.random.default_rng(0)
+    common = rng.standard_normal((40, 1))
+    scales, places = np.array([1.0, 8.0, 0.2, 5e12, 1e-3]), np.array([300.0, 2000.0, 7.0, 2e13, 0.03])
+    truth = places + scales * (0.9 * common + 0.4 * rng.standard_normal((40, 5)))
+    truth = np.column_stack([truth, np.full(40, 1e6)])
+    seen = np.where(rng.random(truth.shape) < 0.85, truth, np.nan)
+    gaps = np.isnan(seen)
+    fit = DeepMatrixCompletion(random_state=0).fit(seen)
+    assert fit.scaling_ == fit.offsets_ == "columns"
+    filled = fit.transform(seen)
+    error = ((filled - truth) / truth.std(axis=0).clip(1e-9))[:, :5][gaps[:, :5]]
+    means = ((np.nanmean(seen, axis=0) - truth) / truth.std(axis=0).clip(1e-9))[:, :5][gaps[:, :5]]
+    assert np.sqrt(np.mean(error**2)) < 0.8 * np.sqrt(np.mean(means**2))
+    np.testing.assert_array_equal(filled[:, 5], 1e6)
+
+
+def test_the_error_held_out_is_in_the_units_of_the_data():
+    truth, seen = low_rank(noise=0.5)
+    units = np.where(np.arange(SHAPE[1]) % 2, 100.0, 1.0)
+    fit = DeepMatrixCompletion(random_state=0, restarts=4).fit(seen * units)
+    gaps = np.isnan(seen)
+    noise = 0.5 * units[np.nonzero(gaps)[1]]
+    actual = np.sqrt(np.mean(((fit.complete() - truth * units)[gaps]) ** 2 + noise**2))
+    assert fit.held_out_error_ == pytest.approx(actual, rel=0.35)
+
+
 def test_lists_sparse_matrices_and_gaps_are_one_thing():
     _, seen = low_rank()
     entries = observed(seen)
@@ -237,6 +264,11 @@ def test_input_that_makes_no_sense_is_refused():
         fit.fit(np.full((3, 3), np.nan))
     with pytest.raises(ValueError, match="infinity"):
         fit.fit(np.array([[np.inf, 1.0], [2.0, 3.0]]))
+    with pytest.raises(ValueError, match="take other units"):
+        fit.fit(np.array([[1e200, 1.0], [2.0, 3.0]]))
+    assert fit.fit([[1.0, None], [2.0, 3.0]]).complete().shape == (2, 2)
+    with pytest.raises(ValueError, match="shape must be the numbers"):
+        fit.fit_entries([0], [0], [1.0], shape=(1,))
     with pytest.raises(ValueError, match="row 1, column 2 is given twice"):
         listed("test", [1, 1], [2, 2], [1.0, 2.0])
     with pytest.raises(ValueError, match=r"columns must lie in 0\.\.1"):

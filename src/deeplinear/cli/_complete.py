@@ -18,6 +18,7 @@ def complete_command(
     entries: bool,
     predict: str | None,
     settings: dict[str, str | None],
+    names: tuple[bool, bool],
     no_plot: bool,
     as_json: bool,
 ) -> Code:
@@ -29,6 +30,7 @@ def complete_command(
         entries: Whether the file is such a list.
         predict: List of row, column to predict, with `entries`.
         settings: Of the estimator, as they were given.
+        names: Whether the first line and the first column are names although they look like numbers.
         no_plot: Make no picture.
         as_json: Tell the result to programs.
     """
@@ -37,7 +39,7 @@ def complete_command(
     if entries and predict is None:
         raise UsageError("--entries needs --predict FILE with the rows and columns to predict.")
     chosen = _settings(settings)
-    table = read_table(file, "DATA", gaps=not entries)
+    table = read_table(file, "DATA", gaps=not entries, header=names[0], index=names[1])
     asked = None if predict is None else read_table(predict, "--predict")
     target = Path(f"{Path(file).stem}-completed.csv" if out is None else out)
     if target.suffix.lower() != ".csv":
@@ -81,7 +83,7 @@ def _settings(given: dict[str, str | None]) -> dict[str, Any]:
         "scale": number(above=0),
         "held_out": number(at_least=0, at_most=0.9),
         "restarts": count(),
-        "offsets": choice("both", "rows", "columns", "mean", "none"),
+        "offsets": choice("auto", "both", "rows", "columns", "mean", "none"),
         "scaling": choice("auto", "columns", "one", "none"),
         "random_state": count(at_least=0, at_most=2**32 - 1),
     }
@@ -193,12 +195,15 @@ def _tell(file: str, fit: Any, table: Table, files: list[Path]) -> None:
     parts = len(report.connectivity.components)
     if parts > 1:
         rows.append(("note", f"the known entries fall into {parts} parts that are not joined"))
+    if fit.offsets_ == "columns" and fit.offsets == "auto":
+        rows.append(("offsets", "of columns only, as these are too unlike to be compared"))
     whole = table.values.shape == (height, width)
     for word, loose in (("rows", report.loose_rows), ("columns", report.loose_columns)):
         if len(loose):
             names = [str(place + 1) for place in loose] if not whole else None
             names = names or (names_of(table, loose) if word == "rows" else [table.columns[p] for p in loose])
-            shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
-            rows.append(("note", f"{len(loose)} {word} cannot be determined from the rest: {shown}"))
+            shown = ", ".join(name or "(no name)" for name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+            count = f"{len(loose)} {word if len(loose) > 1 else word[:-1]}"
+            rows.append(("note", f"{count} cannot be determined from the rest: {shown}"))
     print_table(rows, title=file)
     print_table([("written", str(item)) for item in files])

@@ -240,6 +240,12 @@ def _complete(
     predict: Annotated[
         str | None, typer.Option("--predict", metavar="FILE", help="With --entries: row, column of what to predict.")
     ] = None,
+    header: Annotated[
+        bool, typer.Option("--header", help="The first line is a header, also if it is numbers.")
+    ] = False,
+    index: Annotated[
+        bool, typer.Option("--index", help="The first column is names, also if they are numbers.")
+    ] = False,
     seed: Seed = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
     as_json: Json = False,
@@ -254,7 +260,7 @@ def _complete(
 
     settings = {"depth": depth, "width": width, "scale": scale, "offsets": offsets, "scaling": scaling}
     settings |= {"held_out": held_out, "restarts": restarts, "random_state": seed}
-    raise typer.Exit(complete_command(file, out, entries, predict, settings, no_plot, as_json))
+    raise typer.Exit(complete_command(file, out, entries, predict, settings, (header, index), no_plot, as_json))
 
 
 @app.command("identify")

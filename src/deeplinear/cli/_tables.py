@@ -38,16 +38,19 @@ class Table:
     comma: str = ","
 
 
-def read_table(path: str, where: str, *, gaps: bool = False) -> Table:
+def read_table(path: str, where: str, *, gaps: bool = False, header: bool = False, index: bool = False) -> Table:
     """The table of a file: .csv, .tsv or .txt with or without a header line and names of rows, .npy or .npz.
 
-    A first line in which some cell is no number is a header; a first column in which some cell is no number holds the
-    names of the rows. All other cells must be numbers, or gaps where these are welcome.
+    A first line in which some cell is no number is a header, and so is one whose first cell is empty above names of
+    rows; a first column in which some cell is no number holds the names of the rows. All other cells must be numbers,
+    or gaps where these are welcome.
 
     Args:
         path: The file.
         where: What it is called in messages.
         gaps: Whether cells may be empty.
+        header: The first line is a header even if it looks like numbers.
+        index: The first column holds names even if they look like numbers.
     """
     if Path(path).suffix.lower() not in TEXT:
         values = read_array(path, where)
@@ -58,7 +61,9 @@ def read_table(path: str, where: str, *, gaps: bool = False) -> Table:
             raise UsageError(f"{where}: {path} must have no gaps, but row {row + 1}, column {column + 1} is NaN.")
         return Table(values, tuple(str(column + 1) for column in range(values.shape[1])))
     lines, comma = _lines(path, where)
-    named = any(_number(cell) is None for cell in lines[0][1])
+    labels = any(_number(cells[0]) is None for _, cells in lines[1:])
+    cornered = labels and lines[0][1][0] == ""
+    named = header or cornered or any(_number(cell) is None for cell in lines[0][1])
     head, body = (lines[0][1] if named else []), lines[1:] if named else lines
     if not body:
         raise UsageError(f"{where}: {path} must hold numbers below its header line, but holds none.")
@@ -68,7 +73,7 @@ def read_table(path: str, where: str, *, gaps: bool = False) -> Table:
     for line, cells in body:
         if len(cells) != width:
             raise UsageError(f"{where}: each line of {path} must have {width} cells, but line {line} has {len(cells)}.")
-    labelled = width > 1 and any(_number(cells[0]) is None for _, cells in body)
+    labelled = width > 1 and (index or any(_number(cells[0]) is None for _, cells in body))
     first = 1 if labelled else 0
     values = np.empty((len(body), width - first))
     names = tuple(head[first:]) if named else tuple(str(column + 1) for column in range(width - first))
@@ -112,7 +117,7 @@ def column_places(table: Table, wanted: str, flag: str) -> list[int]:
 def write_table(file: Path, values: np.ndarray, like: Table, kept: np.ndarray | None = None) -> Path:
     """Write numbers in the form of a table that was read; cells marked by `kept` as they were written there."""
     with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, delimiter=like.comma)
+        writer = csv.writer(stream, delimiter=like.comma, lineterminator="\n")
         corner = [] if like.labels is None else [like.corner]
         if like.named:
             writer.writerow([*corner, *like.columns])
@@ -138,7 +143,9 @@ def _lines(path: str, where: str) -> tuple[list[tuple[int, list[str]]], str]:
     if not counts[comma]:
         comma = " " if Path(path).suffix.lower() == ".txt" else ","
     reader = csv.reader(rows, delimiter=comma, skipinitialspace=True)
-    found = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(c.strip() for c in cells)]
+    found = [
+        (reader.line_num, [cell.strip() for cell in cells]) for cells in reader if "".join(cells).strip() or cells[1:]
+    ]
     if not found:
         raise UsageError(f"{where}: {path} must hold a table, but is empty.")
     return found, comma

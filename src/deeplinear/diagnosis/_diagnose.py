@@ -11,9 +11,10 @@ from deeplinear.core import Trajectory, check_count, check_finite, check_x64, ch
 from deeplinear.diagnosis._completion import completion_findings
 from deeplinear.diagnosis._finding import STANDING, Finding, Prediction
 from deeplinear.diagnosis._forms import Curve, form_findings
+from deeplinear.diagnosis._names import rounding_of
 from deeplinear.diagnosis._outcome import computed, judged, outcome_findings, run_of
 from deeplinear.diagnosis._report import Section, as_html, as_text, sections_of
-from deeplinear.diagnosis._structure import Layers, as_params, structure_findings
+from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, as_params, structure_findings
 from deeplinear.diagnosis._task import (
     curvature_findings,
     obstruction_findings,
@@ -32,6 +33,9 @@ MOST_STEPS = 20_000
 
 CONSERVED = 1e-5
 """Largest change of a conserved quantity, relative to the squared layers, that an integrator may make."""
+
+ROUNDINGS = 2.0
+"""Imbalance that rounding may leave in balanced layers, relative to their size, in roundings of the stored numbers."""
 
 LARGEST = 1e250
 """Squares of products of layers, and fourth powers of layers, above this are refused: they overflow soon."""
@@ -136,7 +140,14 @@ def diagnose(
     check_x64(where)
     check_count(where, "max_steps", max_steps, at_least=1)
     notes = list(params.notes) if isinstance(params, Weights) else []
-    given = params.params if isinstance(params, Weights) else params
+    given = params.params if isinstance(params, Weights) else tuple(params) if isinstance(params, list) else params
+    coarse = params.rounding if isinstance(params, Weights) else _rounding(given)
+    tolerance = max(BALANCE_TOLERANCE, ROUNDINGS * coarse)
+    if tolerance > BALANCE_TOLERANCE:
+        notes.append(
+            f"The weights were stored with a relative rounding of {coarse:.1g}: balance holds up to {tolerance:.1g}, "
+            f"where 64-bit numbers are asked for {BALANCE_TOLERANCE:.0g}."
+        )
     layers = tuple(np.asarray(layer, dtype=float) for layer in checked_params(where, "params", given))
     for position, layer in enumerate(layers):
         check_finite(where, f"params[{position}]", layer)
@@ -146,7 +157,9 @@ def diagnose(
         if trajectory is not None or simulate:
             raise ValueError(f"{where}: problem must be given for a run, but is None; weights alone do not move.")
         notes.append("Without a task only the weights are spoken of.")
-        return Diagnosis(f"{name} network, weights alone", tuple(structure_findings(layers)), (), tuple(notes))
+        return Diagnosis(
+            f"{name} network, weights alone", tuple(structure_findings(layers, tolerance)), (), tuple(notes)
+        )
     checked_problem(where, "problem", problem)
     if not isinstance(problem.model, DeepLinear):
         raise TypeError(
@@ -158,7 +171,7 @@ def diagnose(
     placed = as_params(layers)
     problem.check(placed, where)
     run = None if trajectory is None else run_of(problem, placed, trajectory)
-    findings, predictions, curve = _studied(problem, layers, theorems, claims, notes)
+    findings, predictions, curve = _studied(problem, layers, theorems, claims, notes, tolerance)
     if simulate:
         trajectory = computed(problem, placed, curve, flow, max_steps)
         if trajectory.failed or not trajectory.result.finished:
@@ -172,23 +185,23 @@ def diagnose(
 
 
 def _studied(
-    problem: Problem, layers: Layers, theorems: bool, claims: bool, notes: list[str]
+    problem: Problem, layers: Layers, theorems: bool, claims: bool, notes: list[str], tolerance: float
 ) -> tuple[list[Finding], list[Prediction], Curve | None]:
     """All findings and predictions of a problem and a start."""
     params = as_params(layers)
     task = task_of(problem)
-    forms = form_findings(problem, params, layers, task)
+    forms = form_findings(problem, params, layers, task, tolerance)
     rates, enveloped = rate_findings(layers, params, task)
     observed, lazy = completion_findings(problem, params, layers)
-    blocked, signs = obstruction_findings(layers, task) if not float(problem.l2) > 0 else ([], [])
+    blocked, signs = obstruction_findings(layers, task, tolerance) if not float(problem.l2) > 0 else ([], [])
     findings = [
-        *structure_findings(layers),
+        *structure_findings(layers, tolerance),
         *task_findings(problem, params, layers, task),
         *observed,
         *blocked,
         *forms.findings,
         *rates,
-        *curvature_findings(problem, params, layers, task),
+        *curvature_findings(problem, params, layers, task, tolerance),
     ]
     predictions = [*forms.predictions, *signs, *enveloped, *lazy]
     if len(layers) > 1 and not float(problem.l2) > 0:
@@ -204,6 +217,11 @@ def _studied(
     topics = list(dict.fromkeys(finding.topic for finding in findings))
     findings.sort(key=lambda finding: topics.index(finding.topic))
     return findings, predictions, forms.curve
+
+
+def _rounding(given: Any) -> float:
+    """That of the coarsest of plain arrays."""
+    return max((rounding_of(layer) for layer in given), default=0.0) if isinstance(given, tuple) else 0.0
 
 
 def _asked() -> list[Check]:

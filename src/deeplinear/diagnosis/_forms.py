@@ -9,7 +9,7 @@ import numpy as np
 
 from deeplinear.core import HypothesisError, Params
 from deeplinear.diagnosis._finding import NEARLY, STANDING, Finding, Prediction
-from deeplinear.diagnosis._structure import Layers, multiply
+from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, imbalance, multiply, too_near
 from deeplinear.diagnosis._task import Task, task_of
 from deeplinear.exact import (
     NoClosedFormError,
@@ -46,11 +46,17 @@ ARRIVED = 1e-8
 SETTLED = 1e-7
 """Relative distance from the end at which a run is taken as long enough."""
 
+SADDLE = 1e-3
+"""Largest imbalance of stored numbers, as a share of the smallest overlap with a mode, that decides nothing."""
+
 AT_SADDLE = 1e-10
 """Difference of the losses, relative to that of the start, at which a curve has come to its saddle."""
 
 COUNTED = 1e-3
 """Singular values below this share of the largest do not count in the rank at the end."""
+
+DOUBTFUL = 2.0
+"""No rank is predicted where a singular value is within this factor of the cut."""
 
 LEARNT = 0.5
 """Share of its final strength at which a mode counts as learnt."""
@@ -78,13 +84,15 @@ class Forms(NamedTuple):
     curve: Curve | None
 
 
-def form_findings(problem: Problem, params: Params, layers: Layers, task: Task | None) -> Forms:
+def form_findings(
+    problem: Problem, params: Params, layers: Layers, task: Task | None, tolerance: float = BALANCE_TOLERANCE
+) -> Forms:
     """Try every closed form; take the end of training from the one that applies."""
     found: list[Finding] = []
     product: Callable[[Any], Any] | None = None
     solution, name = None, ""
     try:
-        solution = solve(problem, params)
+        solution = solve(problem, params, balance_tolerance=tolerance)
         product, name = solution.product, solution.form
         worst = max((float(r) for r in solution.residuals.values()), default=0.0)
         hypotheses = ", ".join(solution.residuals)
@@ -119,7 +127,13 @@ def form_findings(problem: Problem, params: Params, layers: Layers, task: Task |
     curve = _curve(problem, layers, task, product)
     predictions: list[Prediction] = []
     if isinstance(solution, WhitenedSolution) and task is not None:
-        more, predictions, curve = _two_layers(params, task, problem, curve)
+        try:
+            if tolerance > BALANCE_TOLERANCE:
+                _check_overlap(params, layers, task)
+            more, predictions, curve = _two_layers(params, task, problem, curve)
+        except HypothesisError as reason:
+            found[0] = _refused("whitened", reason)
+            return Forms(found, [], None)
         found += more
     if curve is None:
         found.append(
@@ -223,7 +237,8 @@ def _of_curve(curve: Curve, form: str, start: float) -> list[Prediction]:
         ),
     ]
     counted = last > COUNTED * top if top > 0 else np.zeros(len(last), bool)
-    found.append(Prediction("rank_end", "rank at the end", float(counted.sum()), rtol=0.0, source=source))
+    if top > 0 and not np.any((last > COUNTED * top / DOUBTFUL) & (last < COUNTED * top * DOUBTFUL)):
+        found.append(Prediction("rank_end", "rank at the end", float(counted.sum()), rtol=0.0, source=source))
     if counted.any():
         moments = learning_times(curve.times, curve.strengths[:, counted], last[counted], fraction=LEARNT)
         found.append(
@@ -266,6 +281,10 @@ def _two_layers(
     ]
     predictions: list[Prediction] = []
     nothing = float(problem.loss.value(jax.device_put(np.zeros_like(task.target))))
+    near = too_near(params_of(params), float(np.linalg.svd(multiply(params_of(params)), compute_uv=False)[-1]))
+    if told.obstructed and near:
+        found.append(Finding("convergence", "the saddle is the end", STANDING.silent, reason=near))
+        return found, [], None
     if curve is not None and abs(curve.loss - ends) > 1e-6 * max(float(problem.value(params)), nothing):
         curve = _cut(curve, task, ends)
         found.append(
@@ -333,6 +352,20 @@ def _two_layers(
         )
     )
     return found, predictions, curve
+
+
+def params_of(params: Params) -> Layers:
+    """Layers on the host."""
+    return tuple(np.asarray(layer) for layer in params)
+
+
+def _check_overlap(params: Params, layers: Layers, task: Task) -> None:
+    """Refuse a start whose overlap with a mode is no larger than what its rounding may hide."""
+    residual, told = imbalance(layers), diagnose(params, task.target)
+    size = math.hypot(*(float(np.linalg.norm(layer)) for layer in layers))
+    share = residual / max(told.smallest_overlap / size, 1e-300)
+    if share > SADDLE:
+        raise HypothesisError("an imbalance small against the overlap with every mode", share, SADDLE)
 
 
 def _convergence(guaranteed: bool, obstructed: bool, missing: int, bottleneck: bool) -> str:

@@ -1,5 +1,7 @@
 """Layers of models made with PyTorch or equinox: chains of linear layers without biases, and nothing else."""
 
+import contextlib
+import copy
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,17 +13,17 @@ import numpy as np
 from deeplinear.diagnosis._names import as_array, check_bias, check_chain
 from deeplinear.diagnosis._readers import WHERE
 
-Named = tuple[tuple[np.ndarray, ...], tuple[str, ...], list[str]]
-"""Layers first-acting first, their names, notes."""
+Named = tuple[tuple[np.ndarray, ...], tuple[str, ...], list[str], float]
+"""Layers first-acting first, their names, notes, and the rounding of their numbers."""
 
 HARMLESS = ("Identity",)
 """Layers that change nothing."""
 
-SAMPLES = 4
-"""Random inputs on which a model is compared with the product of its layers."""
+SCALES = (1.0, 1.0, 1e3, 1e3)
+"""Sizes of the random inputs on which a model is compared with the product of its layers; large ones bend more."""
 
-ROUNDINGS = 1e3
-"""Largest difference of the two, in roundings of the numbers of the model."""
+ROUNDINGS = 200.0
+"""Largest difference of the two, in roundings of the sums of absolute values that are added up."""
 
 
 def is_torch_module(value: Any) -> bool:
@@ -50,13 +52,16 @@ def torch_layers(module: Any) -> Named:
     torch = importlib.import_module("torch")
     example = next(iter(module.parameters()))
 
-    def call(inputs: np.ndarray) -> np.ndarray:
+    def call(inputs: np.ndarray, double: bool) -> np.ndarray:
+        used = copy.deepcopy(module).double() if double else module
         with torch.no_grad():
-            given = torch.as_tensor(inputs).to(dtype=example.dtype, device=example.device)
-            return module(given).double().cpu().numpy()
+            kind = torch.float64 if double else example.dtype
+            given = torch.as_tensor(inputs).to(dtype=kind, device=example.device)
+            return used(given).double().cpu().numpy()
 
-    _check_call(type(module).__name__, call, layers, float(torch.finfo(example.dtype).eps))
-    return tuple(layers), tuple(names), notes
+    rounding = float(torch.finfo(example.dtype).eps)
+    _check_call(type(module).__name__, call, layers, rounding)
+    return tuple(layers), tuple(names), notes, rounding
 
 
 def equinox_layers(module: eqx.Module) -> Named:
@@ -79,12 +84,15 @@ def equinox_layers(module: eqx.Module) -> Named:
     check_chain(names, layers)
     kind = _dtype(module)
 
-    def call(inputs: np.ndarray) -> np.ndarray:
-        given = [jax.device_put(row.astype(kind)) for row in inputs]
-        return np.stack([np.asarray(module(row), dtype=float) for row in given])  # pyright: ignore[reportCallIssue]
+    def call(inputs: np.ndarray, double: bool) -> np.ndarray:
+        with jax.enable_x64(True) if double else contextlib.nullcontext():
+            used = jax.tree.map(_doubled, module) if double else module
+            given = [jax.device_put(row.astype(float if double else kind)) for row in inputs]
+            return np.stack([np.asarray(used(row), dtype=float) for row in given])  # pyright: ignore[reportCallIssue]
 
-    _check_call(type(module).__name__, call, layers, float(np.finfo(kind).eps))
-    return tuple(layers), tuple(names), notes
+    rounding = float(jax.numpy.finfo(kind).eps)
+    _check_call(type(module).__name__, call, layers, rounding)
+    return tuple(layers), tuple(names), notes, rounding
 
 
 def _parts(module: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -106,6 +114,10 @@ def _parts(module: Any, above: str = "") -> Iterator[tuple[str, Any]]:
             raise _not_linear(name, f"array of shape {part.shape}")
 
 
+def _doubled(leaf: Any) -> Any:
+    return jax.device_put(np.asarray(leaf, dtype=float)) if eqx.is_inexact_array(leaf) else leaf
+
+
 def _dtype(module: Any) -> Any:
     return next(leaf for leaf in jax.tree.leaves(module) if eqx.is_inexact_array(leaf)).dtype
 
@@ -118,26 +130,42 @@ def _not_linear(name: str, kind: str) -> ValueError:
 
 
 def _check_call(
-    kind: str, call: Callable[[np.ndarray], np.ndarray], layers: Sequence[np.ndarray], rounding: float
+    kind: str, call: Callable[[np.ndarray, bool], np.ndarray], layers: Sequence[np.ndarray], rounding: float
 ) -> None:
-    """Refuse a model that is not the product of its layers, as one that bends its inputs in its own code is."""
-    inputs = np.random.default_rng(0).standard_normal((SAMPLES, layers[0].shape[1]))
-    wanted, size = inputs, np.linalg.norm(inputs)
-    for layer in layers:
-        wanted, size = wanted @ layer.T, size * np.linalg.norm(layer)
+    """Refuse a model that is not the product of its layers, as one that bends its inputs in its own code is.
+
+    It is called in 64 bits, where nothing but rounding may be left; in its own numbers only if it cannot be.
+    """
+    scales = np.array(SCALES)[:, None]
+    inputs = np.random.default_rng(0).standard_normal((len(SCALES), layers[0].shape[1]))
     try:
-        seen = call(inputs)
+        inputs, rounding, seen = scales * inputs, float(np.finfo(float).eps), call(scales * inputs, True)
+    except Exception:
+        seen = _in_own_numbers(kind, call, inputs)
+    wanted, sizes = inputs, np.abs(inputs)
+    for layer in layers:
+        wanted, sizes = wanted @ layer.T, sizes @ np.abs(layer).T
+    if seen.shape == wanted.shape:
+        gaps = np.linalg.norm(seen - wanted, axis=1)
+        fits = bool(np.all(gaps <= ROUNDINGS * rounding * np.linalg.norm(sizes, axis=1)))
+        gap = float(np.max(gaps / np.maximum(np.linalg.norm(wanted, axis=1), 1e-300)))
+    else:
+        fits, gap = False, np.inf
+    if not fits:
+        raise ValueError(
+            f"{WHERE}: the module {kind} must be the product of its linear layers in the order of their definition, "
+            f"but differs from it by {gap:.3g} of its size on random inputs. It applies a function of its own, or "
+            "another order; give its weights as a tuple, first-acting first, if the linear chain alone is meant."
+        )
+
+
+def _in_own_numbers(kind: str, call: Callable[[np.ndarray, bool], np.ndarray], inputs: np.ndarray) -> np.ndarray:
+    try:
+        return call(inputs, False)
     except Exception as error:
         line = str(error).strip().splitlines()
         raise ValueError(
-            f"{WHERE}: the module {kind} must take vectors of {layers[0].shape[1]} numbers, so that it can be compared "
+            f"{WHERE}: the module {kind} must take vectors of {inputs.shape[1]} numbers, so that it can be compared "
             f"with the product of its layers, but: {line[0][:120] if line else type(error).__name__}. Give its state "
             "dict, or its weights as a tuple."
         ) from None
-    gap = float(np.max(np.abs(seen - wanted))) if seen.shape == wanted.shape else np.inf
-    if not gap <= ROUNDINGS * rounding * size:
-        raise ValueError(
-            f"{WHERE}: the module {kind} must be the product of its linear layers in the order of their definition, "
-            f"but differs from it by {gap:.3g} on random inputs. It applies a function of its own, or another order; "
-            "give its weights as a tuple, first-acting first, if the linear chain alone is meant."
-        )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.diagnosis._readers import WHERE
+from deeplinear.diagnosis._readers import WHERE, Stored
 
 MOST_ORDERS = 6
 """Most layers without numbers in their names whose orders are all tried."""
@@ -26,6 +26,8 @@ SCALE = {
 
 def as_array(name: str, value: Any) -> np.ndarray:
     """An array of a library as 64-bit numbers, or a refusal that names it."""
+    if isinstance(value, Stored):
+        return value.read()
     if hasattr(value, "detach"):  # a tensor of PyTorch, whose bfloat16 NumPy does not know
         value = value.detach().cpu()
         value = value.double().numpy() if value.is_floating_point() else value.numpy()
@@ -43,6 +45,15 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{WHERE}: '{name}' must be an array of numbers, but holds {array.dtype}.")
     return array.astype(np.float64)
+
+
+def rounding_of(value: Any) -> float:
+    """Relative distance of neighbouring numbers of the kind an array holds; that of 64 bits where it is not known."""
+    double = 2.0**-52
+    if isinstance(value, Stored):
+        return max(value.rounding, double)
+    kind = str(getattr(value, "dtype", "")).rpartition(".")[2]  # torch.float32 is one of them
+    return {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}.get(kind, double)
 
 
 def flat(tree: Mapping[Any, Any], above: str = "") -> dict[str, Any]:

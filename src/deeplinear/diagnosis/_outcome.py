@@ -11,10 +11,11 @@ import numpy as np
 from deeplinear.core import Params, Trajectory, checked_params
 from deeplinear.diagnosis._finding import Finding, Prediction, Value
 from deeplinear.diagnosis._forms import COUNTED, LEARNT, Curve
-from deeplinear.diagnosis._structure import Layers, as_params, multiply, pair_sizes
+from deeplinear.diagnosis._structure import Layers, as_params, deltas, multiply, pair_sizes
+from deeplinear.diagnosis._task import DENSE
 from deeplinear.dynamics import GradientFlow, simulate, steady
 from deeplinear.exact import correlations_of, kernel_distance, stacked
-from deeplinear.landscape import envelope_excess, learning_times
+from deeplinear.landscape import envelope_excess, hessian_spectrum, learning_times
 from deeplinear.models import Problem
 from deeplinear.probes import gradient_norm, loss, singular_values
 
@@ -33,6 +34,9 @@ RECORDS = 240
 REST = 1e-8
 """Gradient at which a run of unknown length stops, as a share of the largest at its start."""
 
+BENT, WEAK = 1e-5, 1e-2
+"""Negative curvature of a plateau, and strength of modes that have not grown, as shares of the largest."""
+
 ROUNDED, LEVEL = 1e-12, 1e-6
 """Gradients that are rounding, and those below which no larger one need have been seen, as shares of the task's."""
 
@@ -45,6 +49,9 @@ SAME = 1e-6
 LIMITS = ("loss_end", "singular_values_end", "rank_end", "learning_times", "kernel_distance", "late_rate")
 """Predictions about the limit, which only a run that has come to rest can answer."""
 
+
+LAST, STEADY = 1e3, 0.15
+"""Range of the loss on which the last rate is read off, and the share by which it may change within."""
 
 FAINT = 1e-6
 """Share of the first loss down to which a run is compared with an envelope; below, errors of its integration count."""
@@ -65,6 +72,7 @@ class Run(NamedTuple):
     start: Layers
     end: Layers
     rest: float
+    plateau: str = ""
 
 
 def computed(
@@ -117,7 +125,8 @@ def run_of(problem: Problem, params: Params, trajectory: Any) -> Run:
     rest = _gradient(problem, as_params(end)) / max(*seen, LEVEL * _slope(problem, params), 1e-300)
     clock = trajectory.info.get("clock", "time")
     start = tuple(np.asarray(layer) for layer in params)
-    return Run(times if clock == "time" else None, losses, strengths, start, end, rest)
+    plateau = _plateau(problem, end) if rest <= QUIET else ""
+    return Run(times if clock == "time" else None, losses, strengths, start, end, rest, plateau)
 
 
 def _check_start(what: str, recorded: float, own: float) -> None:
@@ -130,6 +139,23 @@ def _check_start(what: str, recorded: float, own: float) -> None:
 
 def _gradient(problem: Problem, params: Params) -> float:
     return math.sqrt(sum(float(np.sum(np.asarray(part) ** 2)) for part in problem.gradient(params)))
+
+
+def _plateau(problem: Problem, layers: Layers) -> str:
+    """Why a point with a small gradient may be left later: a direction bends down, or modes have not grown yet."""
+    if len(layers) < 2:
+        return ""
+    if sum(layer.size for layer in layers) <= DENSE:
+        values = np.asarray(hessian_spectrum(problem, as_params(layers)).values)
+        if values[0] < -BENT * max(abs(float(values[-1])), abs(float(values[0]))):
+            return f"The run rests on a plateau: the Hessian there has the eigenvalue {values[0]:.3g}."
+        if len(layers) == 2:
+            return ""
+    # From three layers on a plateau may be flat to second order.
+    strengths = np.linalg.svd(multiply(layers), compute_uv=False)[: min(min(layer.shape) for layer in layers)]
+    if strengths[-1] < WEAK * max(float(strengths[0]), 1e-300):
+        return "The run may rest on a plateau: the product has modes that have not grown."
+    return ""
 
 
 def _slope(problem: Problem, params: Params) -> float:
@@ -149,13 +175,18 @@ def judged(predictions: Sequence[Prediction], run: Run) -> tuple[Prediction, ...
             )
             continue
         outcome = MEASURES[prediction.name](run, prediction)
+        if prediction.name in LIMITS and run.plateau and prediction.judged(outcome).agrees is not True:
+            found.append(prediction.open(run.plateau))
+            continue
         if prediction.name in SIGNS and prediction.judged(outcome).agrees is False and _blurred(run):
             found.append(
                 prediction.open("The run came so close to a singular product that its own errors decide the sign.")
             )
             continue
         if outcome is None:
-            found.append(prediction.open("The run did not record what it takes."))
+            late = prediction.name == "late_rate" and run.times is not None
+            reason = "The run does not show a last approach with one rate." if late else ""
+            found.append(prediction.open(reason or "The run did not record what it takes."))
         else:
             found.append(prediction.judged(outcome))
     return tuple(found)
@@ -215,10 +246,20 @@ def _late(run: Run, prediction: Prediction) -> Value:
         return None
     excess = run.losses - prediction.offset
     scale = excess[0]
-    inside = (excess < 1e-3 * scale) & (excess > max(1e-10 * scale, 1e-13 * abs(prediction.offset)))
-    if inside.sum() < 4:
+    known = (excess < 1e-3 * scale) & (excess > max(1e-10 * scale, 1e-13 * abs(prediction.offset)))
+    if known.sum() < 4:
         return None
-    return float(-np.polyfit(run.times[inside], np.log(excess[inside]), 1)[0] / 2)
+    # Only the last decades: before them a weaker mode may still have been on its plateau.
+    inside = np.flatnonzero(known & (excess < LAST * np.min(excess[known])))
+    if len(inside) < 6:
+        inside = np.flatnonzero(known)[-6:]
+    logs, half = np.log(excess[inside]), len(inside) // 2
+    if half < 2:
+        return None
+    slopes = [-np.polyfit(run.times[part], np.log(excess[part]), 1)[0] for part in (inside[:half], inside[half:])]
+    if not min(slopes) > (1 - STEADY) * max(slopes):
+        return None
+    return float(-np.polyfit(run.times[inside], logs, 1)[0] / 2)
 
 
 def _kernel(run: Run, prediction: Prediction) -> Value:
@@ -264,7 +305,7 @@ def _blurred(run: Run) -> bool:
     if run.strengths is None:
         return False
     lowest = float(np.min(run.strengths[:, -1])) ** (2 / len(run.end))
-    return lowest <= BLURRED * float(np.max(_changes(run)))
+    return lowest <= BLURRED * max(float(np.max(_changes(run))), deltas(run.start))
 
 
 MEASURES: dict[str, Callable[[Run, Prediction], Value]] = {

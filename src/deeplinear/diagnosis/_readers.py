@@ -2,12 +2,15 @@
 
 import importlib
 import json
+import math
 import pickle
 import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +20,28 @@ ENDINGS = (".npz", ".npy", ".safetensors", ".pt", ".pth")
 
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 """Numbers of a safetensors file that are read, as NumPy holds them; BF16 is the upper half of an F32."""
+
+ROUNDINGS = {"F64": 2.0**-52, "F32": 2.0**-23, "F16": 2.0**-10, "BF16": 2.0**-7}
+"""Relative distance of neighbouring numbers of these kinds."""
+
+BROKEN = (
+    ValueError,
+    EOFError,
+    OSError,
+    OverflowError,
+    RecursionError,
+    IndexError,
+    KeyError,
+    TypeError,
+    MemoryError,
+    NotImplementedError,
+    SyntaxError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+    tokenize.TokenError,
+)
+"""What NumPy and the zip reader raise on files that are damaged."""
 
 LARGEST_HEADER = 100_000_000
 """Bytes; a longer header is a sign of a file of another kind."""
@@ -48,40 +73,63 @@ def _read_numpy(path: Path) -> dict[str, Any]:
             return {path.stem: content}
         with content:
             return {name: content[name] for name in content.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        text = "it holds Python objects" if "pickle" in str(error) else str(error).rstrip(".")
+    except BROKEN as error:
+        text = "it holds Python objects" if "pickle" in str(error) else one_line(error)
         raise ValueError(f"{WHERE}: {path} must be a well-formed file of numbers, but: {text}.") from None
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line, or else its kind."""
+    return " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
 
 
 # ---- safetensors -----------------------------------------------------------------------------------------------------
 
 
-def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Arrays of a safetensors file, in the order of its header.
+class Stored(NamedTuple):
+    """An array of a safetensors file that is read when it is asked for."""
+
+    path: Path
+    name: str
+    entry: Any
+    body: int
+
+    @property
+    def rounding(self) -> float:
+        """Relative distance of neighbouring numbers of its kind."""
+        return ROUNDINGS.get(str(self.entry["dtype"]), 0.0) if isinstance(self.entry, dict) else 0.0
+
+    def read(self) -> np.ndarray:
+        """The numbers, in 64 bits."""
+        return _tensor(self.path, self.name, self.entry, self.body)
+
+
+def read_safetensors(path: Path) -> dict[str, Stored]:
+    """Arrays of a safetensors file, in the order of its header, none of them read yet.
 
     Eight bytes with the length of the header, the header as JSON, then the numbers, little-endian and row by row. Every
     number of the header is compared with the file before it is used.
     """
-    data = path.read_bytes()
-    if len(data) < 8:
-        raise _malformed(path, f"it has {len(data)} bytes")
-    (length,) = struct.unpack("<Q", data[:8])
-    if length > min(LARGEST_HEADER, len(data) - 8):
-        raise _malformed(path, f"its header would have {length} bytes, and the file has {len(data)}")
+    size = path.stat().st_size
+    if size < 8:
+        raise _malformed(path, f"it has {size} bytes")
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > min(LARGEST_HEADER, size - 8):
+            raise _malformed(path, f"its header would have {length} bytes, and the file has {size}")
+        raw = file.read(length)
     try:
-        header = json.loads(data[8 : 8 + length].decode("utf-8"))
-    except ValueError as error:
+        header = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise _malformed(path, f"its header is no JSON ({error})") from None
     if not isinstance(header, dict):
         raise _malformed(path, "its header is no JSON object")
-    body = memoryview(data)[8 + length :]
-    return {name: _tensor(path, name, entry, body) for name, entry in header.items() if name != "__metadata__"}
+    return {name: Stored(path, name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"}
 
 
-def _tensor(path: Path, name: str, entry: Any, body: memoryview) -> np.ndarray:
+def _tensor(path: Path, name: str, entry: Any, body: int) -> np.ndarray:
     try:
-        kind, shape, (begin, end) = str(entry["dtype"]), [int(n) for n in entry["shape"]], entry["data_offsets"]
-        begin, end = int(begin), int(end)
+        kind, shape, (begin, end) = str(entry["dtype"]), entry["shape"], entry["data_offsets"]
     except (TypeError, KeyError, ValueError):
         raise _malformed(path, f"the entry '{name}' lacks dtype, shape or data_offsets") from None
     if kind not in FLOATS:
@@ -89,13 +137,18 @@ def _tensor(path: Path, name: str, entry: Any, body: memoryview) -> np.ndarray:
             f"{WHERE}: '{name}' of {path} must hold numbers of type {', '.join(FLOATS)}, but holds {kind}; convert it, "
             "or leave it out with prefix or names."
         )
-    count = 1
-    for size in shape:
-        count *= size
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
+        raise _malformed(path, f"shape and data_offsets of '{name}' are not lists of whole numbers")
     width = np.dtype(FLOATS[kind]).itemsize
-    if min([*shape, 0]) < 0 or not 0 <= begin <= end <= len(body) or end - begin != count * width:
+    if not begin <= end <= path.stat().st_size - body or end - begin != math.prod(shape) * width:
         raise _malformed(path, f"the bytes {begin} to {end} of '{name}' do not fit its shape {tuple(shape)}")
-    array = np.frombuffer(body[begin:end], dtype=FLOATS[kind]).reshape(shape)
+    with path.open("rb") as file:
+        file.seek(body + begin)
+        raw = file.read(end - begin)
+    try:
+        array = np.frombuffer(raw, dtype=FLOATS[kind]).reshape(shape)
+    except (ValueError, OverflowError) as error:
+        raise _malformed(path, f"'{name}' has no array of shape {tuple(shape)[:8]} ({error})") from None
     if kind == "BF16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float64)
@@ -115,7 +168,7 @@ def _read_torch(path: Path) -> tuple[dict[str, Any], list[str]]:
         raise ImportError(f"{WHERE}: PyTorch must be installed to read {path}, but is not; {TORCH}.") from None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except (*BROKEN, pickle.UnpicklingError, RuntimeError, AttributeError, AssertionError) as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         text = (
             "holds Python objects, such as a whole model" if "Weights only" in line else f"cannot be read: {line[:160]}"

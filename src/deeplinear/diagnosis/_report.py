@@ -13,7 +13,7 @@ COLUMNS = 80
 MOST_WIDE, LEAST_WIDE = 22, 16
 """Widest column beside that of the statements, and the narrowest of that."""
 
-SHOWN = 2
+SHOWN = 4
 """Values of a line that tables show; JSON has all of them."""
 
 MAIN = 1

@@ -22,6 +22,9 @@ r"""Largest $\|C_l - \lambda I\|_F/(\|W_l\|_F^2 + \|W_{l+1}\|_F^2)$ of layers th
 RANK_TOLERANCE = 1e-10
 """Singular values below this share of the largest count as zero in ranks."""
 
+MARGIN = 10.0
+"""How much larger than the imbalance the squared strengths of layers must be for their signs to be kept."""
+
 SWEEPS = 30
 """How often every hidden basis is turned towards the given layers, one after another."""
 
@@ -65,7 +68,28 @@ def imbalance(layers: Sequence[np.ndarray]) -> float:
     return float(np.max(norms / pair_sizes(layers)))
 
 
-def structure_findings(layers: Layers) -> list[Finding]:
+def deltas(layers: Sequence[np.ndarray]) -> float:
+    """Largest imbalance of neighbouring layers, not relative; 0 for a single one."""
+    laws = [above.T @ above - below @ below.T for below, above in itertools.pairwise(layers)]
+    return max((float(np.linalg.norm(law)) for law in laws), default=0.0)
+
+
+def too_near(layers: Sequence[np.ndarray], smallest: float) -> str:
+    """Why a singular value of the product is too small for balance to protect it; empty where it is not.
+
+    Layers with an imbalance δ have squared singular values that differ by about δ, so only a mode whose strength in
+    each layer, the 2/L-th power of that in the product, is well above δ is bound to stay.
+    """
+    strength, delta = smallest ** (2 / len(layers)), deltas(layers)
+    if strength > MARGIN * delta:
+        return ""
+    return (
+        f"The imbalance {delta:.2g} is not small against {strength:.2g}, the squared strength of the weakest mode in a "
+        "layer: it may change its sign."
+    )
+
+
+def structure_findings(layers: Layers, tolerance: float = BALANCE_TOLERANCE) -> list[Finding]:
     """All there is to say about the weights of a network."""
     widths = (layers[0].shape[1], *(layer.shape[0] for layer in layers))
     count = sum(layer.size for layer in layers)
@@ -78,20 +102,20 @@ def structure_findings(layers: Layers) -> list[Finding]:
         Finding("network", "Frobenius norm of each layer", value=tuple(float(np.linalg.norm(w)) for w in layers)),
     ]
     if len(layers) > 1:
-        found += _balance(small, product, values)
+        found += _balance(small, product, values, tolerance)
     return found + _spectrum(widths, small, values) + _form(small, product, values)
 
 
 # ---- Balance ---------------------------------------------------------------------------------------------------------
 
 
-def _balance(layers: Layers, product: np.ndarray, values: np.ndarray) -> list[Finding]:
+def _balance(layers: Layers, product: np.ndarray, values: np.ndarray, tolerance: float) -> list[Finding]:
     report, estimate = balance_report(as_params(layers)), lambda_estimate(as_params(layers))
     sizes = pair_sizes(layers)
     plain = float(np.max(np.array([interface.norm for interface in report.interfaces]) / sizes))
     spread = float(np.max(np.asarray(estimate.frobenius) / sizes))
     lam = tuple(float(x) for x in np.asarray(estimate.lam))
-    balanced, multiple = standing_of(plain, BALANCE_TOLERANCE), standing_of(spread, BALANCE_TOLERANCE)
+    balanced, multiple = standing_of(plain, tolerance), standing_of(spread, tolerance)
     found = [
         Finding(
             "balance",
@@ -99,7 +123,7 @@ def _balance(layers: Layers, product: np.ndarray, values: np.ndarray) -> list[Fi
             balanced,
             report.delta,
             plain,
-            BALANCE_TOLERANCE,
+            tolerance,
             "" if balanced is STANDING.holds else "Gradient flow keeps the imbalance as it is.",
             "completion/balancedness",
         ),
@@ -109,7 +133,7 @@ def _balance(layers: Layers, product: np.ndarray, values: np.ndarray) -> list[Fi
             multiple,
             lam,
             spread,
-            BALANCE_TOLERANCE,
+            tolerance,
             "" if multiple is STANDING.holds else "The λ are the best multiples of the identity.",
             "models.lambda_estimate",
         ),
@@ -144,17 +168,17 @@ def _balance(layers: Layers, product: np.ndarray, values: np.ndarray) -> list[Fi
         )
     )
     if balanced is STANDING.holds and values[0] > 0:
-        found.append(_roots(layers, values))
+        found.append(_roots(layers, values, tolerance))
     return found
 
 
-def _roots(layers: Layers, values: np.ndarray) -> Finding:
+def _roots(layers: Layers, values: np.ndarray, tolerance: float) -> Finding:
     """Balanced layers share their singular values, the roots of those of the product."""
     rank = min(min(layer.shape) for layer in layers)
     roots = values[:rank] ** (1 / len(layers))
     gap = max(float(np.max(np.abs(np.linalg.svd(w, compute_uv=False)[:rank] - roots))) for w in layers)
     # A root of a singular value that is rounding is far larger than that.
-    room = 10 * math.sqrt(BALANCE_TOLERANCE) + (1e-14) ** (1 / len(layers))
+    room = 10 * math.sqrt(tolerance) + (1e-14) ** (1 / len(layers))
     return Finding(
         "balance",
         "every layer has the L-th roots of the product's singular values",
@@ -218,17 +242,24 @@ def _spectrum(widths: tuple[int, ...], layers: Layers, values: np.ndarray) -> li
             Finding("product", "condition number on its range", value=float(values[0] / values[rank - 1])),
         ]
     else:
-        found.append(
-            Finding(
-                "product", "stable rank", STANDING.silent, reason="The product is zero: it has no direction to grow in."
-            )
+        reason = (
+            "The product is zero, but a gradient of the loss moves a layer: those beside it are not zero."
+            if _moves(layers)
+            else "The product is zero, and so is every gradient: it has no direction to grow in."
         )
+        found.append(Finding("product", "stable rank", STANDING.silent, reason=reason))
     conditions = []
     for layer in layers:
         own = np.linalg.svd(layer, compute_uv=False)
         conditions.append(float(own[0] / own[-1]) if own[-1] > 0 else math.inf)
     found.append(Finding("product", "condition number of each layer", value=tuple(conditions)))
     return found
+
+
+def _moves(layers: Layers) -> bool:
+    """Whether some layer has a gradient for some loss: the products before and after it are not zero."""
+    parts = ((layers[:i], layers[i + 1 :]) for i in range(len(layers)))
+    return any(all(not part or bool(np.any(multiply(part))) for part in pair) for pair in parts)
 
 
 def _rank(values: np.ndarray) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from deeplinear.core import HypothesisError, Params
 from deeplinear.diagnosis._finding import STANDING, Finding, Prediction, standing_of
-from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, imbalance, multiply
+from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, imbalance, multiply, too_near
 from deeplinear.landscape import (
     Reduction,
     balanced_spectrum,
@@ -33,6 +33,9 @@ MOST_LEVELS = 6
 
 SINGULAR = 1e-14
 """Singular values of the product below this share of the largest are rounding."""
+
+ROUNDED = 1e-13
+"""Relative imbalance that is rounding of 64-bit numbers."""
 
 ENVELOPE = 5e-3
 """Share by which a run may exceed an envelope, for the errors of its integration."""
@@ -78,12 +81,26 @@ def task_of(problem: Problem) -> Task | None:
     return Task(np.asarray(loss.solution), covariance, speed, colour, 0.0 if loss.reduced else float(loss.offset))
 
 
+def units(problem: Problem) -> str:
+    """What the loss is, in words, with the factor to that of PyTorch."""
+    if isinstance(problem.loss, Regression | SampleRegression):
+        out = problem.model.product_shape[0]
+        return (
+            "Half the mean over samples of the squared error, summed over outputs"
+            + (", without its constant" if isinstance(problem.loss, Regression) and problem.loss.reduced else "")
+            + f"; torch.nn.MSELoss is {2 / out:.4g} of it (2/outputs), and its flow runs at {2 / out:.4g} of the speed."
+        )
+    if isinstance(problem.loss, SquaredDistance):
+        return "Half the sum of the squared errors of all entries of the product."
+    return ""
+
+
 def task_findings(problem: Problem, params: Params, layers: Layers, task: Task | None) -> list[Finding]:
     """Loss, gradient, the task's strengths and assumptions, the kind of point, saddles ahead."""
     value, gradient = problem.value_and_gradient(params)
     size = math.sqrt(sum(float(np.sum(np.asarray(g) ** 2)) for g in gradient))
     found = [
-        Finding("task", "loss", value=float(value)),
+        Finding("task", "loss", value=float(value), reason=units(problem)),
         Finding("task", "norm of the gradient", value=size),
     ]
     if float(problem.l2) > 0:
@@ -158,6 +175,9 @@ def _critical(problem: Problem, layers: Layers, reduction: Reduction, value: flo
             source="landscape.classify",
         )
     )
+    if len(layers) == 1:
+        reason = "With one layer the loss is convex: there are none."
+        return [*found, Finding("saddles", "saddles that can lie ahead", STANDING.silent, "none", reason=reason)]
     strong = int(np.sum(sigma[:reach] > SINGULAR * sigma[0])) if sigma[0] > 0 else 0
     levels = [constant + 0.5 * float(np.sum(sigma[k:] ** 2)) for k in range(strong)]
     ahead = [level for level in levels if level < value - 1e-9 * max(abs(value), 1e-300)]
@@ -181,7 +201,9 @@ def _critical(problem: Problem, layers: Layers, reduction: Reduction, value: flo
 # ---- Curvature -------------------------------------------------------------------------------------------------------
 
 
-def curvature_findings(problem: Problem, params: Params, layers: Layers, task: Task | None) -> list[Finding]:
+def curvature_findings(
+    problem: Problem, params: Params, layers: Layers, task: Task | None, tolerance: float = BALANCE_TOLERANCE
+) -> list[Finding]:
     """Extreme eigenvalues of the Hessian, the step size they allow, and what a balanced minimum would allow."""
     found: list[Finding] = []
     size = sum(layer.size for layer in layers)
@@ -208,16 +230,15 @@ def curvature_findings(problem: Problem, params: Params, layers: Layers, task: T
             )
         )
     if task is not None and task.white and len(layers) > 1:
-        found += _at_minimum(layers, task)
+        found += _at_minimum(layers, task, tolerance)
     return found
 
 
-def _at_minimum(layers: Layers, task: Task) -> list[Finding]:
+def _at_minimum(layers: Layers, task: Task, tolerance: float) -> list[Finding]:
     widths = (layers[0].shape[1], *(layer.shape[0] for layer in layers))
     sigma = np.linalg.svd(task.target, compute_uv=False)
     residual = imbalance(layers)
-    standing = standing_of(residual, BALANCE_TOLERANCE)
-    statement = "at a balanced minimum: largest step, rate of the loss, stiffness"
+    standing = standing_of(residual, tolerance)
     source = "network/balanced-spectrum"
     if min(widths) < len(sigma) or standing is not STANDING.holds or not sigma[-1] > 0:
         reason = (
@@ -225,24 +246,20 @@ def _at_minimum(layers: Layers, task: Task) -> list[Finding]:
             if standing is not STANDING.holds
             else "It needs a task of full rank and widths that carry it."
         )
-        return [Finding("curvature", statement, STANDING.silent, None, residual, BALANCE_TOLERANCE, reason, source)]
+        statement = "at a balanced minimum: step, rate, stiffness"
+        return [Finding("curvature", statement, STANDING.silent, None, residual, tolerance, reason, source)]
     spectrum = task.speed * np.asarray(balanced_spectrum(sigma, widths[0], len(layers), out=widths[-1]))
     slow = float(spectrum[0])
     stiff = float(spectrum[-1]) / slow if slow > 0 else math.inf
-    reason = (
-        "If training ends at a minimum, balanced as it is now. The stiffness is the largest rate over the smallest."
+    reason = "If training ends at a minimum, balanced as it is now."
+    rows = (
+        ("largest step of gradient descent at a balanced minimum", 2 / float(spectrum[-1]), reason),
+        ("rate of the loss at a balanced minimum", 2 * slow, ""),
+        ("stiffness at a balanced minimum, largest rate over smallest", stiff, ""),
     )
     return [
-        Finding(
-            "curvature",
-            statement,
-            STANDING.holds,
-            (2 / float(spectrum[-1]), 2 * slow, stiff),
-            residual,
-            BALANCE_TOLERANCE,
-            reason,
-            source,
-        )
+        Finding("curvature", statement, STANDING.holds, value, residual, tolerance, text, source)
+        for statement, value, text in rows
     ]
 
 
@@ -310,30 +327,38 @@ def rate_findings(layers: Layers, params: Params, task: Task | None) -> tuple[li
 # ---- Obstructions ----------------------------------------------------------------------------------------------------
 
 
-def obstruction_findings(layers: Layers, task: Task | None) -> tuple[list[Finding], list[Prediction]]:
+def obstruction_findings(
+    layers: Layers, task: Task | None, tolerance: float = BALANCE_TOLERANCE
+) -> tuple[list[Finding], list[Prediction]]:
     """What balanced layers cannot change: the rank of the product, and the sign of its determinant."""
     if len(layers) < 2:
         return [], []
     product, source = multiply(layers), "geometry/determinant-sign"
     widths = (layers[0].shape[1], *(layer.shape[0] for layer in layers))
     residual = imbalance(layers)
-    standing = standing_of(residual, BALANCE_TOLERANCE)
+    standing = standing_of(residual, tolerance)
     values = np.linalg.svd(product, compute_uv=False)[: min(widths)]
     rank = int(np.sum(values > SINGULAR * values[0])) if values[0] > 0 else 0
+    reason = "" if standing is STANDING.holds else "Only balanced layers are bound to keep it."
+    if standing is STANDING.holds:
+        reason = too_near(layers, float(values[rank - 1])) if rank else ""
+        if not reason and rank < len(values) and residual > ROUNDED:
+            reason = f"The imbalance, {residual:.1g} of the layers, may hide modes that the product does not show yet."
+    bound = standing is STANDING.holds and not reason
     kept = Finding(
         "obstruction",
         "the product keeps its rank at all finite times",
-        STANDING.silent if standing is STANDING.fails else standing,
+        STANDING.silent if standing is STANDING.fails or (standing is STANDING.holds and reason) else standing,
         float(rank),
         residual,
-        BALANCE_TOLERANCE,
-        "" if standing is STANDING.holds else "Only balanced layers are bound to keep it.",
+        tolerance,
+        reason,
         "completion/lemma-f1",
     )
-    if standing is not STANDING.holds or not len(product) == product.shape[1] == rank:
+    if not bound or not len(product) == product.shape[1] == rank:
         return [kept], []
     sign = float(np.linalg.slogdet(product)[0])
-    found = [kept, _kept_sign(sign, residual, source)]
+    found = [kept, _kept_sign(sign, residual, tolerance, source)]
     predictions = [Prediction("determinant_sign", "sign of the determinant at the end", sign, source=source)]
     if task is None:
         return found, predictions
@@ -351,9 +376,9 @@ def obstruction_findings(layers: Layers, task: Task | None) -> tuple[list[Findin
     return found, predictions
 
 
-def _kept_sign(sign: float, residual: float, source: str) -> Finding:
+def _kept_sign(sign: float, residual: float, tolerance: float, source: str) -> Finding:
     statement = "the determinant of the product keeps its sign"
-    return Finding("obstruction", statement, STANDING.holds, sign, residual, BALANCE_TOLERANCE, source=source)
+    return Finding("obstruction", statement, STANDING.holds, sign, residual, tolerance, source=source)
 
 
 def _smallest(task: Task) -> float:

@@ -23,6 +23,7 @@ from deeplinear.diagnosis._names import (
     chosen,
     find_pair,
     flat,
+    rounding_of,
 )
 from deeplinear.diagnosis._readers import WHERE, read_file
 
@@ -39,12 +40,15 @@ class Weights:
         names: What they were called.
         notes: What was left out, turned over or taken for granted.
         source: Where they come from.
+        rounding: Relative distance of neighbouring numbers of the coarsest kind they were stored in; hypotheses are
+            measured no finer than that.
     """
 
     params: tuple[np.ndarray, ...]
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     source: str = ""
+    rounding: float = 2.0**-52
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -150,7 +154,8 @@ def attention_pair(query: Any, key: Any, *, heads: int = 1, head: int = 0) -> We
     rows = slice(head * size, (head + 1) * size)
     layers = (keys[rows].copy(), queries[rows].T.copy())
     check_chain(("key", "query"), layers)
-    return Weights(layers, ("key", "query"), (SCALE["attention"],), f"attention, head {head} of {heads}")
+    source, rounding = f"attention, head {head} of {heads}", max(rounding_of(query), rounding_of(key))
+    return Weights(layers, ("key", "query"), (SCALE["attention"],), source, rounding)
 
 
 def lora_pair(first: Any, second: Any) -> Weights:
@@ -171,15 +176,16 @@ def lora_pair(first: Any, second: Any) -> Weights:
     check_shape("lora_pair", "first", layers[0], (None, None))
     check_shape("lora_pair", "second", layers[1], (None, layers[0].shape[0]))
     check_chain(("A", "B"), layers)
-    return Weights(layers, ("A", "B"), (SCALE["lora"],), "adapter")
+    rounding = max(rounding_of(first), rounding_of(second))
+    return Weights(layers, ("A", "B"), (SCALE["lora"],), "adapter", rounding)
 
 
 # ---- The kinds of sources --------------------------------------------------------------------------------------------
 
 
 def _whole(found: Named, where: str) -> Weights:
-    layers, names, notes = found
-    return Weights(layers, names, tuple(notes), where)
+    layers, names, notes, rounding = found
+    return Weights(layers, names, tuple(notes), where, rounding)
 
 
 def _check_unchosen(prefix: str, names: Sequence[str] | None, transpose: bool) -> None:
@@ -202,7 +208,7 @@ def _plain(source: Any, prefix: str, names: Sequence[str] | None, transpose: boo
         raise ValueError(f"{WHERE}: source must hold at least one layer, but is empty.")
     _check_unchosen(prefix, names, False)
     layers, found, notes = chain(tree, None, ordered=True, transpose=transpose)
-    return Weights(layers, found, tuple(notes), "plain matrices")
+    return Weights(layers, found, tuple(notes), "plain matrices", max(map(rounding_of, given)))
 
 
 def _named(
@@ -227,7 +233,7 @@ def _named(
     layers, order, more = chain(kept, names, ordered=ordered, transpose=transpose)
     if len(layers) > 1 and any(name.endswith(("weight", "kernel")) for name in order):
         more.append(BETWEEN)
-    return Weights(layers, order, (*notes, *more), where)
+    return Weights(layers, order, (*notes, *more), where, max(rounding_of(kept[name]) for name in order))
 
 
 def _pair_of(tree: dict[str, Any], heads: tuple[int, int]) -> Weights | None:
@@ -246,6 +252,7 @@ def _pair_of(tree: dict[str, Any], heads: tuple[int, int]) -> Weights | None:
             notes.append(check_bias(bias, as_array(bias, tree[bias])[: 2 * size]))
         found = attention_pair(array[:size], array[size : 2 * size], heads=heads[0], head=heads[1])
         used, labels = {name, bias}, (f"{name} (key)", f"{name} (query)")
+        rounding = rounding_of(tree[name])
     elif pair is not None:
         kind, first, second = pair
         for name in (first, second):
@@ -257,6 +264,7 @@ def _pair_of(tree: dict[str, Any], heads: tuple[int, int]) -> Weights | None:
         else:
             found = attention_pair(arrays[1], arrays[0], heads=heads[0], head=heads[1])
         used, labels = {first, second, beside(first), beside(second)}, (first, second)
+        rounding = max(rounding_of(tree[first]), rounding_of(tree[second]))
     else:
         return None
     others = len(set(tree) - used)
@@ -264,4 +272,4 @@ def _pair_of(tree: dict[str, Any], heads: tuple[int, int]) -> Weights | None:
         notes.append(
             f"{others} other array{'s' * (others > 1)} beside the pair {'are' if others > 1 else 'is'} left out."
         )
-    return dataclasses.replace(found, names=labels, notes=(*found.notes, *notes))
+    return dataclasses.replace(found, names=labels, notes=(*found.notes, *notes), rounding=rounding)

@@ -58,9 +58,11 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         depth: Layers, 2 or more. More layers favour lower ranks.
         width: Hidden units; by default 32, or fewer where the matrix is narrower.
         scale: Standard deviation of the entries of the product at the start, in units of the data's spread.
-        offsets: What is taken off before: `"both"`, `"rows"`, `"columns"`, `"mean"` or `"none"`.
+        offsets: What is taken off before: `"both"`, `"rows"`, `"columns"`, `"mean"` or `"none"`; with `"auto"` those of
+            columns, and of rows too where columns can be compared, that is, where they do not have units of their own.
         scaling: Units: one for each column (`"columns"`), one for all (`"one"`), those of the data (`"none"`), or
-            `"auto"`: columns, if the spreads of many of them differ by more than a factor of five.
+            `"auto"`: columns, if the spreads of many of them differ by more than a factor of five, or if their means
+            lie apart by more than their spreads.
         held_out: Part of the entries that decides where to stop; with 0 the fit goes on to `tolerance`.
         tolerance: Root mean square residual, relative to the spread of the data, at which a fit ends at the latest.
         max_levels: Levels of the loss, each 5 % below the last, after which a fit ends at the latest.
@@ -78,9 +80,11 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         rank_: Singular values of the network's part above 1 % of the largest.
         singular_values_: Of the network's part, in units of the data's spread.
         effective_rank_path_: Effective rank at each level of the (first) fit; `path_` has times and errors too.
-        held_out_error_: Root mean square error on entries held out, in units of the data; NaN if there were none.
+        held_out_error_: Root mean square error on entries held out, in units of the data; NaN if there were none. These
+            entries also chose where to stop, so it is somewhat too good.
         mask_report_: What the pattern of observed entries can say; prints as text.
         scaling_: Units that were chosen.
+        offsets_: Offsets that were chosen.
         method_: Method that was chosen.
         n_iter_: Levels of the longest fit.
 
@@ -99,7 +103,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         width: int | None = None,
         *,
         scale: float = 1e-4,
-        offsets: str = "both",
+        offsets: str = "auto",
         scaling: str = "auto",
         held_out: float = 0.1,
         tolerance: float = 1e-4,
@@ -135,8 +139,6 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
             y: Ignored.
         """
         X = validate_data(self, X, accept_sparse=("csr", "csc", "coo"), dtype="numeric", ensure_all_finite="allow-nan")
-        if not scipy.sparse.issparse(X) and np.isinf(X).any():
-            raise ValueError(f"{WHERE}: X must not hold infinity; NaN marks what is missing.")
         self._learn(observed(X))
         self._rows = None if scipy.sparse.issparse(X) else {_fingerprint(row): i for i, row in enumerate(_plain(X))}
         return self
@@ -152,6 +154,8 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         """
         entries = listed(f"{WHERE}.fit_entries", rows, columns, values, shape)
         self.n_features_in_ = entries.shape[1]
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         self._learn(entries)
         self._rows = None
         return self
@@ -162,25 +166,30 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         generators = check_random_state(self.random_state)
         seeds = generators.randint(np.iinfo(np.int32).max, size=self.restarts)
         before = getattr(self, "_fitted", None) if self.warm_start else None
-        if before is not None and (before.learner.shape != entries.shape or before.learner != self._learner(entries)):
+        if before is not None and (before.learner != self._learner(entries) or not before.asked(self)):
             before = None
         frame = framed(WHERE, entries, self.offsets, self.scaling) if before is None else before.frame
         inner = entries.of(frame.inner(entries))
         learner = self._learner(entries)
         if before is not None:
             self._warn(before)
-        paths, layers = [], []
+        paths, layers, errors = [], [], []
         for restart, seed in enumerate(seeds):
             start = None if before is None else before.layers[restart % len(before.layers)]
-            path, params = self._one(learner, inner, int(seed), restart, start, None if before is None else before.seen)
+            old = None if before is None else before.seen
+            path, params, residual = self._one(learner, inner, int(seed), restart, start, old)
             paths.append(path)
             layers.append(params)
+            errors.append(residual.values * frame.scale * frame.units[residual.columns])
         factors = [learner.factors(params) for params in layers]
         mean = Factors(
             np.concatenate([one.left for one in factors], axis=1) / len(factors),
             np.concatenate([one.right for one in factors], axis=0),
         )
-        self._fitted = _Fitted(learner, frame, tuple(layers), tuple(factors), mean, inner)
+        asked = (self.offsets, self.scaling)
+        if before is None or len(errors[0]):
+            self.held_out_error_ = _rms(np.concatenate(errors)) if len(errors[0]) else float("nan")
+        self._fitted = _Fitted(learner, frame, tuple(layers), tuple(factors), mean, inner, asked)
         self._tell(entries, paths, mean)
 
     def _one(
@@ -191,17 +200,21 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         restart: int,
         start: tuple[np.ndarray, ...] | None,
         seen: Entries | None,
-    ) -> tuple[Path, tuple[np.ndarray, ...]]:
-        """One fit: a path with some entries held out, then down to the same error with all."""
+    ) -> tuple[Path, tuple[np.ndarray, ...], Entries]:
+        """One fit: a path with some entries held out, then down to the same error with all.
+
+        Gives the path, the layers, and what was missed of the entries held out.
+        """
         generator = np.random.default_rng(seed)
         first = learner.start(self.scale, generator) if start is None else start
         candidates = np.arange(len(inner)) if seen is None else np.flatnonzero(_new(inner, seen))
         count = round(self.held_out * len(candidates)) if len(candidates) >= ENOUGH else 0
         nothing = np.zeros(1)
         if not np.any(inner.values):  # offsets are all there is
-            return Path(nothing, nothing, nothing + np.nan, nothing), tuple(np.zeros_like(layer) for layer in first)
+            zero = tuple(np.zeros_like(layer) for layer in first)
+            return Path(nothing, nothing, nothing + np.nan, nothing), zero, inner.part(candidates[:0])
         if seen is not None and not len(candidates):
-            return Path(nothing, nothing, nothing + np.nan, nothing), first
+            return self.path_, first, inner.part(candidates)
         chosen = np.zeros(len(inner), dtype=bool)
         chosen[generator.choice(candidates, count, replace=False)] = True
 
@@ -213,9 +226,10 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         path, params = follow(
             learner, fitted, held, first, tolerance=self.tolerance, most=self.max_levels, report=report
         )
+        missed = held.of(learner.factors(params).at(held.rows, held.columns) - held.values)
         if count:
             params = learner.until_error(inner, first, path.errors[path.best])
-        return path, params
+        return path, params, missed
 
     def _check(self, entries: Entries) -> None:
         check_count(WHERE, "depth", self.depth, at_least=2)
@@ -254,9 +268,6 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
     def _tell(self, entries: Entries, paths: list[Path], mean: Factors) -> None:
         """Attributes that a user reads."""
         fitted = self._fitted
-        errors = [path.held_out[path.best] for path in paths]
-        units = fitted.frame.units[entries.columns]
-        self.held_out_error_ = float(np.sqrt(np.mean(np.square(errors)))) * fitted.frame.scale * _rms(units)
         self.path_ = paths[0]
         self.effective_rank_path_ = paths[0].ranks
         self.n_iter_ = max(len(path.times) for path in paths)
@@ -264,6 +275,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         largest = self.singular_values_.max(initial=0.0)
         self.rank_ = int(np.sum(self.singular_values_ > SMALL * largest)) if largest > 0 else 0
         self.scaling_ = fitted.frame.scaling
+        self.offsets_ = fitted.frame.offsets
         self.method_ = fitted.learner.method
         self.mask_report_ = mask_report(entries, self.rank_)
 
@@ -343,7 +355,11 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
 
     def _same(self, entries: Entries) -> bool:
         seen = self._fitted.seen
-        return entries.shape == seen.shape and np.array_equal(entries.places, seen.places)
+        return (
+            entries.shape == seen.shape
+            and np.array_equal(entries.places, seen.places)
+            and bool(np.allclose(self._fitted.frame.inner(entries), seen.values, rtol=1e-9, atol=1e-12))
+        )
 
     def _rows_of(self, X: np.ndarray) -> np.ndarray:
         filled = X.copy()
@@ -370,9 +386,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         filled = np.empty(X.shape)
         for place, row in enumerate(X):
             columns = np.flatnonzero(~np.isnan(row))
-            offset = frame.new_row(columns, row[columns])
-            level = (frame.mean + offset + frame.columns) * frame.units
-            left = (row[columns] - level[columns]) / (frame.scale * frame.units[columns])
+            level, left = frame.row(columns, row[columns])
             seen = basis[:, columns]
             system = seen @ seen.T + noise**2 * np.eye(len(basis))
             weights = np.linalg.solve(system, seen @ left) if len(columns) and len(basis) else np.zeros(len(basis))
@@ -406,6 +420,11 @@ class _Fitted:
     factors: tuple[Factors, ...]
     mean: Factors
     seen: Entries
+    wanted: tuple[str, str]
+
+    def asked(self, estimator: "DeepMatrixCompletion") -> bool:
+        """Whether the fit was asked for the same offsets and units."""
+        return self.wanted == (estimator.offsets, estimator.scaling)
 
 
 def _new(entries: Entries, seen: Entries) -> np.ndarray:

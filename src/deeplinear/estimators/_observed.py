@@ -8,13 +8,15 @@ import scipy.sparse
 
 from deeplinear.core import near_name
 
-OFFSETS = ("both", "rows", "columns", "mean", "none")
+OFFSETS = ("auto", "both", "rows", "columns", "mean", "none")
 SCALING = ("auto", "columns", "one", "none")
-UNEQUAL = 5.0
-"""Ratio of the spreads of columns (that of the 90th to that of the 10th in a hundred) from which on they have units of
-their own."""
+UNEQUAL, APART = 5.0, 1.5
+"""Columns have units of their own if their spreads (that of the 90th and of the 10th in a hundred) differ by more than
+a factor, or if their means lie further apart than so many spreads."""
 SHRINKAGE = 3.0
 """Observations that the offset of a row or a column counts as zero, so that a single one is not believed."""
+SMALLEST, LARGEST = 1e-140, 1e140
+"""Sizes of the largest value whose square is a number."""
 SWEEPS = 50
 
 
@@ -65,7 +67,7 @@ def observed(matrix: Any) -> Entries:
         rows, columns, values = rows[known], columns[known], values[known]
         order = np.lexsort((columns, rows))
         return Entries(rows[order], columns[order], values[order], (int(matrix.shape[0]), int(matrix.shape[1])))
-    array = np.asarray(matrix, dtype=float)
+    array = np.asarray(matrix, dtype=float)  # None becomes NaN
     rows, columns = np.nonzero(~np.isnan(array))
     return Entries(rows, columns, array[rows, columns], (array.shape[0], array.shape[1]))
 
@@ -73,7 +75,9 @@ def observed(matrix: Any) -> Entries:
 def listed(where: str, rows: Any, columns: Any, values: Any, shape: Any = None) -> Entries:
     """Entries given as three lists. A place that is listed twice is refused."""
     numbers = np.asarray(values)
-    least = tuple(int(np.max(index, initial=-1)) + 1 for index in (rows, columns))
+    least = tuple(max(0, int(np.max(index, initial=-1))) + 1 for index in (rows, columns))
+    if shape is not None and (np.shape(shape) != (2,) or min(shape) < 1):
+        raise ValueError(f"{where}: shape must be the numbers of rows and columns, but is {shape!r}.")
     extent = least if shape is None else (int(shape[0]), int(shape[1]))
     row, column = checked_places(where, rows, columns, (extent[0], extent[1]))
     if numbers.shape != row.shape:
@@ -115,79 +119,103 @@ def checked_places(where: str, rows: Any, columns: Any, shape: tuple[int, int]) 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    r"""What is taken off before a network sees the entries: $x_{ij} = (m + a_i + b_j + s\,w_{ij})\,u_j$.
+    r"""What is taken off before a network sees the entries: $x_{ij} = c_j + (m + a_i + b_j + s\,w_{ij})\,u_j$.
 
     Attributes:
-        units: $u_j$, of the columns.
+        centres: $c_j$, means of columns that have units of their own; zero otherwise.
+        units: $u_j$, of the columns; zero for a column whose numbers are all the same.
         mean: $m$.
         rows: $a_i$.
         columns: $b_j$.
         scale: $s$.
-        scaling: `"columns"` or `"one"`: what was chosen.
+        scaling: `"columns"`, `"one"` or `"none"`: what was chosen.
+        offsets: What was chosen.
     """
 
+    centres: np.ndarray
     units: np.ndarray
     mean: float
     rows: np.ndarray
     columns: np.ndarray
     scale: float
     scaling: str
+    offsets: str
 
     def base(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """What entries are without the network, in the user's units."""
-        return (self.mean + self.rows[rows] + self.columns[columns]) * self.units[columns]
+        return self.centres[columns] + (self.mean + self.rows[rows] + self.columns[columns]) * self.units[columns]
 
     def inner(self, entries: Entries) -> np.ndarray:
         """What is left of entries for the network."""
         left = entries.values - self.base(entries.rows, entries.columns)
-        return left / (self.scale * self.units[entries.columns])
+        return _over(left, self.scale * self.units[entries.columns])
 
-    def new_row(self, columns: np.ndarray, values: np.ndarray) -> float:
-        """Offset of a row that was not there, from some of its entries."""
-        if not self.rows.any() or not len(columns):
-            return 0.0
-        left = values / self.units[columns] - self.mean - self.columns[columns]
-        return float(left.sum() / (SHRINKAGE + len(left)))
+    def row(self, columns: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A row that was not there: what it is without the network, and what is left of some of its entries."""
+        offset = 0.0
+        if self.rows.any() and len(columns):
+            left = _over(values - self.centres[columns], self.units[columns]) - self.mean - self.columns[columns]
+            offset = float(left.sum() / (SHRINKAGE + len(left)))
+        level = self.centres + (self.mean + offset + self.columns) * self.units
+        return level, _over(values - level[columns], self.scale * self.units[columns])
+
+
+def _over(values: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Values in units; zero where the unit is."""
+    return np.where(units > 0, values / np.where(units > 0, units, 1.0), 0.0)
 
 
 def framed(where: str, entries: Entries, offsets: str, scaling: str) -> Frame:
     """Find offsets and units.
 
-    Offsets minimise the squared residual plus `SHRINKAGE` times their own squares, by turns. Columns have units of
-    their own if that is asked for, or, with `"auto"`, if many of their spreads differ by more than `UNEQUAL`.
+    Columns that have units of their own are centred and divided by their spreads. What offsets are left minimise the
+    squared residual plus `SHRINKAGE` times their own squares, by turns. By themselves (`"auto"`) columns have units of
+    their own where they are too unlike to be compared, and rows have offsets where columns can be.
     """
     for name, value, known in (("offsets", offsets, OFFSETS), ("scaling", scaling, SCALING)):
         if value not in known:
             raise ValueError(f"{where}: {name} {value!r} is unknown. {near_name(str(value), known)}")
+    largest = float(np.max(np.abs(entries.values)))
+    if largest and not SMALLEST < largest < LARGEST:
+        raise ValueError(
+            f"{where}: the largest number must lie between {SMALLEST:g} and {LARGEST:g} in size, but is {largest:.3g}; "
+            "take other units."
+        )
     rows, columns, (height, width) = entries.rows, entries.columns, entries.shape
     counts = np.bincount(columns, minlength=width)
     means = np.bincount(columns, entries.values, width) / np.maximum(counts, 1)
-    squares = np.bincount(columns, (entries.values - means[columns]) ** 2, width) / np.maximum(counts, 1)
-    spread = np.sqrt(squares)
-    usable = (counts > 1) & (spread > 1e-12 * np.max(np.abs(entries.values), initial=1e-300))
-    chosen = scaling
-    if scaling == "auto":
-        low, high = np.percentile(spread[usable], (10, 90)) if usable.any() else (1.0, 1.0)
-        chosen = "columns" if high > UNEQUAL * low else "one"
-    units = np.ones(width)
-    if chosen == "columns":
-        units[usable] = spread[usable]
-    values = entries.values / units[columns]
-    mean = float(values.mean()) if offsets != "none" else 0.0
+    spread = np.sqrt(np.bincount(columns, (entries.values - means[columns]) ** 2, width) / np.maximum(counts, 1))
+    varies = (counts > 1) & (spread > 1e-12 * np.abs(means))
+    chosen = scaling if scaling != "auto" else "columns" if _unlike(means[varies], spread[varies]) else "one"
+    own = chosen == "columns"
+    taken = offsets if offsets != "auto" else "columns" if own else "both"
+    centred = own and taken in ("both", "columns")
+    centres = means if centred else np.zeros(width)
+    units = np.where(varies, spread, np.where(counts > 1, 0.0, 1.0)) if own else np.ones(width)
+    values = _over(entries.values - centres[columns], units[columns])
+    mean = float(values.mean()) if taken != "none" and not centred else 0.0
     left = values - mean
     by_row, by_column = np.zeros(height), np.zeros(width)
     row_counts = np.bincount(rows, minlength=height)
     for _ in range(SWEEPS):
         before = by_row.copy(), by_column.copy()
-        if offsets in ("both", "columns"):
+        if taken in ("both", "columns") and not centred:
             by_column = np.bincount(columns, left - by_row[rows], width) / (SHRINKAGE + counts)
-        if offsets in ("both", "rows"):
+        if taken in ("both", "rows"):
             by_row = np.bincount(rows, left - by_column[columns], height) / (SHRINKAGE + row_counts)
         moved = max(np.max(np.abs(by_row - before[0])), np.max(np.abs(by_column - before[1])))
-        if moved <= 1e-10 * (1e-300 + np.max(np.abs(left))):
+        if moved <= 1e-10 * np.max(np.abs(left), initial=1e-300):
             break
     left = left - by_row[rows] - by_column[columns]
     scale = float(np.sqrt(np.mean(left**2))) if chosen != "none" else 1.0
     if not scale > 1e-13 * np.max(np.abs(values), initial=1e-300):
         scale = 1.0
-    return Frame(units, mean, by_row, by_column, scale, chosen)
+    return Frame(centres, units, mean, by_row, by_column, scale, chosen, taken)
+
+
+def _unlike(means: np.ndarray, spread: np.ndarray) -> bool:
+    """Whether columns are too unlike to be compared."""
+    if len(means) < 2:
+        return False
+    low, high = np.percentile(spread, (10, 90))
+    return bool(high > UNEQUAL * low or np.std(means) > APART * np.median(spread))
