@@ -28,6 +28,9 @@ def files(tmp_path: Path) -> Path:
     inputs = np.kron(np.eye(3), [1.0, -1.0])
     np.savez(tmp_path / "data.npz", inputs=inputs, outputs=TARGET @ inputs)
     np.savez(tmp_path / "other.npz", x=inputs)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "data.npz").read_bytes()[:-40])
+    rows = "\n".join(",".join(map(str, row)) for row in TARGET)
+    (tmp_path / "named.csv").write_text(f"a,b,c\n{rows}\n")
     np.savetxt(tmp_path / "turned.csv", inputs.T, delimiter=",")
     return tmp_path
 
@@ -50,6 +53,8 @@ def test_weights_and_task(files: Path) -> None:
     text = dln("diagnose", files / "weights.npz", *flags[:2], "--no-theorems").stdout
     for words in ("λ-balanced", "predictions", "2/λmax", "convergence", "W1 (3, 3), W2 (3, 3)"):
         assert words in text
+    named = json.loads(dln("diagnose", files / "weights.npz", "--target", files / "named.csv", "--json").stdout)
+    assert named["predictions"] == told["predictions"]
     # The same task as samples of white inputs: the covariance is a third of the identity, and so is the rate.
     sampled = json.loads(dln("diagnose", files / "weights.npz", "--data", files / "data.npz", "--json").stdout)
     rates = {one["name"]: one["value"] for one in sampled["predictions"]}
@@ -85,6 +90,8 @@ def test_a_prediction_that_differs_is_an_exit_code(files: Path, monkeypatch: pyt
         (("weights.npz", "--target", "wide.csv"), "--target must have shape (3, 3)"),
         (("weights.npz", "--inputs", "turned.csv", "--outputs", "turned.csv"), "its transpose would fit"),
         (("weights.npz", "--data", "other.npz"), "must hold target, target and mask, or inputs and outputs"),
+        (("weights.npz", "--data", "cut.npz"), "must be a readable .npz"),
+        (("cut.npz",), "must be a well-formed file of numbers"),
         (("weights.npz", "--data", "target.csv"), "--data must be an .npz"),
         (("weights.npz", "--data", "data.npz", "--target", "target.csv"), "--data must be given alone"),
         (("weights.npz", "--html", "page.txt"), "--html must be the name of an .html file"),

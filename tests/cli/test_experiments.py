@@ -1,6 +1,8 @@
 """`dln check`, `dln experiment`, `dln report` and `dln demo`, in this process and in one of their own."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ import xarray
 from typer.testing import CliRunner, Result
 
 from deeplinear.cli import _demo
+from deeplinear.cli._catalogue import REGISTRIES
+from deeplinear.cli._experiment import EXECUTORS
 from deeplinear.cli._main import app
-from deeplinear.experiments import Store, experiment, experiments
+from deeplinear.experiments import EXECUTORS as OFFERED, Store, experiment, experiments
 from deeplinear.theory import check, checks
 
 FIG = "completion/fig2"
@@ -135,6 +139,59 @@ def test_bad_input_is_one_line_and_exit_2(case: str, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     result = dln(*arguments)
     assert result.exit_code == 2 and message in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+FORESEEN = (
+    ["experiment", "show", "completion/fig22"],
+    ["experiment", "run", "nosuch"],
+    ["experiment", "run", FIG, "pionts=3"],
+    ["experiment", "run", FIG, "--preset", "papr"],
+    ["experiment", "run", "--paper", "complete"],
+    ["experiment", "run", FIG, "--executor", "proceses"],
+    ["experiment", "run"],
+    ["experiment", "sweep", "completion/fig22", "points=3"],
+    ["experiment", "sweep", FIG, "bogus=1"],
+    ["experiment", "sweep", FIG, "--preset", "papr"],
+    ["experiment", "status", "completion/fig22"],
+    ["experiment", "status", "--preset", "nonsense"],
+    ["experiment", "collect", "completion/fig22"],
+    ["check", "show", "completion/lemmas-d1-d2-d4"],
+    ["check", "run", "nosuch"],
+    ["check", "run", "--paper", "complete"],
+)
+"""What the catalogue alone shows to be wrong."""
+
+AT_ONCE = """
+import sys
+from deeplinear.cli import main
+for arguments in {foreseen}:
+    sys.argv = ["dln", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 2, (arguments, end.code)
+    assert "jax" not in sys.modules and "deeplinear.core" not in sys.modules, arguments
+"""
+
+
+def test_what_the_catalogue_knows_is_refused_at_once_in_the_words_of_the_registries() -> None:
+    assert all(name in sys.modules for name in REGISTRIES.values())  # here they are asked
+    asked = [dln(*arguments) for arguments in FORESEEN]
+    assert all(result.exit_code == 2 for result in asked)
+    command = [sys.executable, "-c", AT_ONCE.format(foreseen=FORESEEN)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "")
+    assert run.stderr.splitlines() == [result.stderr.strip() for result in asked]
+    assert EXECUTORS == OFFERED
+
+
+def test_an_experiment_that_only_the_registry_knows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+
+    from deeplinear.experiments import _registry
+
+    monkeypatch.setitem(_registry._ALL, "tour/own", dataclasses.replace(experiment(FIG), id="tour/own"))
+    assert told("experiment", "show", "tour/own")["experiment"]["id"] == "tour/own"
 
 
 # --- Checks -----------------------------------------------------------------------------------------------------------

@@ -135,8 +135,8 @@ def test_a_sign_that_cannot_be_learnt() -> None:
     right = diagnose(SQUARED, two_layers(0.0), theorems=False)
     assert line(right, "determinant of the target has the same sign").standing is STANDING.holds
     assert right.prediction("loss_floor") is None and predicted(right, "loss_end").value < 1e-12
-    largest, rate, stiff = several(line(right, "at a balanced minimum").value)
-    np.testing.assert_allclose([largest, rate, stiff], [2 / 6, 4.0, 3.0], rtol=1e-9)  # sums of two singular values
+    told = [line(right, f"{words} at a balanced minimum").value for words in ("descent", "loss", "stiffness")]
+    np.testing.assert_allclose(told, [2 / 6, 4.0, 3.0], rtol=1e-9)  # sums of two singular values
 
 
 @pytest.mark.parametrize(("size", "standing"), [(1e-3, STANDING.nearly), (0.5, STANDING.fails)])
@@ -267,6 +267,66 @@ def test_a_run_of_ones_own(learner: Diagnosis) -> None:
         diagnose(SQUARED, start, trajectory={})
     with pytest.raises(ValueError, match="must not both be given"):
         diagnose(SQUARED, start, trajectory=run, simulate=True)
+
+
+def test_weights_of_32_bits() -> None:
+    """Rounded layers count as balanced to their own precision, told in a note; as 64-bit numbers they do not."""
+    single = tuple(layer.astype(np.float32) for layer in two_layers(0.4))
+    found = diagnose(SQUARED, load_weights(single), theorems=False)
+    one = line(found, "λ-balanced, W'ᵀW'")
+    assert one.standing is STANDING.holds and 1e-8 < one.residual < one.tolerance == 2.0**-22
+    assert any("relative rounding of 1e-07" in note for note in found.notes)
+    np.testing.assert_allclose(predicted(found, "singular_values_end").value, SIGMA, rtol=1e-6)
+    double = diagnose(SQUARED, tuple(layer.astype(float) for layer in single), theorems=False)
+    assert line(double, "λ-balanced, W'ᵀW'").standing is STANDING.nearly and double.prediction("loss_end") is None
+
+
+def test_signs_that_an_imbalance_may_change() -> None:
+    first, second = np.diag([1.0, 1.0, 1e-4]), np.diag([1.0, 1.0, -1.2e-4])  # δ = 4.4e-9, the strength 1.2e-8
+    found = diagnose(SQUARED, (first, second), theorems=False)
+    assert line(found, "neighbouring layers are balanced").standing is STANDING.holds
+    rank = line(found, "keeps its rank")
+    assert rank.standing is STANDING.silent and "may change its sign" in rank.reason
+    assert found.prediction("determinant_sign") is None and found.prediction("loss_floor") is None
+    hidden = diagnose(SQUARED, (first, np.diag([1.0, 1.0, 0.0])), theorems=False)  # the third mode grows
+    assert "may hide modes" in line(hidden, "keeps its rank").reason
+
+
+def test_runs_that_stop_on_a_plateau() -> None:
+    """A run that is left at the saddle of two modes is open; the whole one has the rate of the third, 2s."""
+    strengths = np.diag(np.sqrt([1.5, 1.0, 1e-13]))
+    start = (strengths @ RIGHT.T, LEFT @ strengths)
+    grown = diagnose(SQUARED, start, trajectory=simulate(SQUARED, start, FLOW, horizon=4.0), theorems=False)
+    for name in ("loss_end", "singular_values_end", "rank_end"):
+        one = predicted(grown, name)
+        assert one.agrees is None and "rests on a plateau" in one.reason
+    assert grown.disagreements == ()
+    whole = diagnose(SQUARED, start, simulate=True, theorems=False, flow=FLOW)
+    assert predicted(whole, "late_rate").outcome == pytest.approx(2.0, rel=0.01)
+    assert [one.name for one in whole.predictions if one.agrees is not True] == []
+
+
+def test_where_nothing_grows_and_where_something_does() -> None:
+    adapter = line(diagnose(None, (np.eye(3), np.zeros((3, 3)))), "stable rank")
+    assert "moves a layer" in adapter.reason
+    both = line(diagnose(None, (np.zeros((3, 3)), np.zeros((3, 3)))), "stable rank")
+    assert "no direction to grow in" in both.reason
+    single = diagnose(Problem(DeepLinear((3, 3)), SquaredDistance(TARGET)), (np.eye(3),), theorems=False)
+    assert line(single, "can lie ahead").value == "none" and "convex" in line(single, "can lie ahead").reason
+
+
+def test_units() -> None:
+    """The loss of samples against its definition, and the factor to the mean over all entries."""
+    inputs = np.kron(np.eye(3), [1.0, -1.0])
+    outputs = TARGET @ inputs + 0.1
+    problem = Problem(DeepLinear((3, 3, 3)), Regression.from_data(inputs, outputs))
+    first, second = two_layers(0.4)
+    gaps = second @ first @ inputs - outputs
+    (loss,) = [
+        one for one in diagnose(problem, (first, second), theorems=False).topic("task") if one.statement == "loss"
+    ]
+    assert loss.value == pytest.approx(0.5 * np.mean(np.sum(gaps**2, axis=0)), rel=1e-12)
+    assert np.mean(gaps**2) == pytest.approx(2 / 3 * loss.value, rel=1e-12) and "MSELoss is 0.6667 of it" in loss.reason
 
 
 def test_a_wrong_prediction_is_seen() -> None:

@@ -67,9 +67,50 @@ def test_safetensors_that_are_not_well_formed(tmp_path: Path) -> None:
         name: (tmp_path / f"{name}.safetensors", words)
         for name, words in {"d": "3 bytes", "e": "1000000 bytes", "f": "no JSON object", "g": "no JSON"}.items()
     }
+    for number, shape in enumerate((2.5, [2.0, 2], ["2", 2], [-2, -2], [True, 4], [2**70, 2])):
+        entry = {"dtype": "F64", "shape": shape, "data_offsets": [0, 32]}
+        cases[f"s{number}"] = write_safetensors(tmp_path / f"s{number}.safetensors", good, a=entry), "well-formed"
+    (tmp_path / "deep.safetensors").write_bytes(struct.pack("<Q", 10**5) + b"[" * 10**5)
+    cases["deep"] = tmp_path / "deep.safetensors", "no JSON"
     for path, words in cases.values():
         with pytest.raises((ValueError, TypeError), match=words):
             load_weights(path)
+
+
+def test_only_what_is_chosen_is_read(tmp_path: Path) -> None:
+    arrays = {"a.weight": ("F32", np.eye(2, dtype="<f4")), "ids": ("I64", np.ones((2, 2), int))}
+    path = write_safetensors(tmp_path / "m.safetensors", arrays, bad={"dtype": "F64"})
+    for choice in ({"prefix": "a."}, {"names": ["a.weight"]}):
+        found = load_weights(path, **choice)
+        assert found.names == ("a.weight",) and found.rounding == 2.0**-23
+        np.testing.assert_array_equal(found.params[0], np.eye(2))
+    with pytest.raises(TypeError, match=r"'ids'.*I64"):
+        load_weights(path, names=["ids"])
+
+
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".pt"])
+def test_damaged_files_are_one_sentence(tmp_path: Path, ending: str) -> None:
+    """Files with bytes overwritten or cut off are read as they are or refused, never with another error."""
+    if ending == ".pt":
+        pytest.importorskip("torch", reason="PyTorch is in the extra `bench` only")
+    path = tmp_path / f"w{ending}"
+    if ending == ".npz":
+        np.savez_compressed(path, a=np.eye(4))
+    else:
+        np.save(tmp_path / "w.npy", np.eye(4))
+    whole = (path if ending == ".npz" else tmp_path / "w.npy").read_bytes()
+    rng, refused = np.random.default_rng(0), []
+    for _ in range(60):
+        raw = bytearray(whole)
+        for place in rng.integers(0, len(raw), 3):
+            raw[place] = rng.integers(256)
+        path.write_bytes(bytes(raw[: rng.integers(1, len(raw) + 1)]))
+        try:
+            load_weights(path)
+        except (ValueError, TypeError) as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert [text for text in refused if not text.startswith("load_weights: ") or "\n" in text] == []
 
 
 def test_order_of_layers(tmp_path: Path) -> None:
@@ -151,6 +192,15 @@ def test_pairs() -> None:
             call()
 
 
+class Faint(eqx.Module):
+    """A network whose function between the layers hardly bends at its small weights."""
+
+    layers: list
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.layers[1](jax.numpy.tanh(self.layers[0](x)))
+
+
 class Bent(eqx.Module):
     """Linear layers with a function between them that its tree does not show."""
 
@@ -167,12 +217,15 @@ def test_equinox_modules() -> None:
     assert found.names == ("layers.0.weight", "layers.2.weight")
     np.testing.assert_array_equal(found.params[1], np.asarray(two.weight))
     assert load_weights(one).widths == (2, 3)
+    assert found.rounding == np.finfo(np.asarray(one.weight).dtype).eps
     biased = eqx.nn.Linear(3, 2, key=keys[2])
+    small = eqx.tree_at(lambda layer: layer.weight, one, (1e-3 * one.weight).astype(np.float32))
     for module, words in (
         (eqx.nn.Sequential([one, eqx.nn.Lambda(jax.nn.relu), two]), r"'layers.1' \(relu\) must be a linear layer"),
         (eqx.nn.Sequential([one, biased]), r"bias 'layers.1.bias' must be zero"),
         (eqx.nn.Sequential([two, two]), "'layers.1.weight' must take the 2 outputs"),
         (Bent([one, two]), "module Bent must be the product of its linear layers.*differs"),
+        (Faint([small, two]), "module Faint must be the product"),
         (eqx.nn.LayerNorm(3), "must be a linear layer without bias"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -221,6 +274,26 @@ def test_torch_modules_and_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=words):
             load_weights(module)
+
+    class Wide(nn.Module):
+        def __init__(self, function: object) -> None:
+            super().__init__()
+            sizes = ((784, 256), (256, 256), (256, 10))
+            self.layers = nn.ModuleList([nn.Linear(*size, bias=False) for size in sizes])
+            self.function = function
+
+        def forward(self, x):
+            for layer in self.layers[:-1]:
+                x = self.function(layer(x))
+            return self.layers[-1](x)
+
+    torch.manual_seed(0)
+    for function in (torch.relu, torch.tanh):
+        with pytest.raises(ValueError, match="module Wide must be the product"):
+            load_weights(Wide(function))
+    linear = Wide(lambda x: x)
+    assert load_weights(linear).rounding == 2.0**-23 and linear.layers[0].weight.dtype == torch.float32
+    assert load_weights(linear.half()).rounding == 2.0**-10
     assert load_weights({"w": model[0].weight.to(torch.bfloat16)}).widths == (2, 3)
     torch.save(model, tmp_path / "whole.pt")
     with pytest.raises(ValueError, match="must hold a state dict, saved by"):

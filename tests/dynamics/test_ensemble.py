@@ -109,3 +109,5 @@ def test_refusals() -> None:
         ensemble(problems[0], params, times=[0.0, 1.0], strategy="vectr")
     with pytest.raises(ValueError, match="empty"):
         ensemble([], params, times=[0.0, 1.0])
+    with pytest.raises(ValueError, match="params must hold at least one member, but holds none"):
+        ensemble(problems[0], tuple(np.zeros((0, *layer.shape)) for layer in params[0]), times=[0.0, 1.0])

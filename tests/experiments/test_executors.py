@@ -141,6 +141,44 @@ def test_a_scheduler_that_stays_away_is_an_error(inside: Any, monkeypatch: pytes
         list(execute(abs, [1], executor="dask", address="tcp://127.0.0.1:1"))
 
 
+def test_an_address_that_cannot_be_parsed_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client is made for it: one that never found a scheduler takes long to close, and fails at that."""
+    monkeypatch.setattr("distributed.Client", lambda *_, **__: pytest.fail("a client was made"))
+    start = time.monotonic()
+    for address, reason in (("nonsense", "missing port number"), ("foo://x:1", "unknown address scheme")):
+        with pytest.raises(ConnectionError, match=f"There is no Dask scheduler at '{address}': {reason}"):
+            list(execute(abs, [1], executor="dask", address=address))
+    assert time.monotonic() - start < _dask.ANSWER
+
+
+def test_waiting_is_told_once_and_again_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr(_dask, "WORKERS_WITHIN", 0.9)
+    monkeypatch.setattr(_dask, "ANSWER", 0.9)
+    monkeypatch.setattr(_dask, "LOOK", 0.1)
+    notices: list[str] = []
+
+    def lines(address: str, message: str) -> list[str]:
+        caplog.clear()
+        with pytest.raises(ConnectionError, match=message):
+            list(execute(abs, [1], executor="dask", address=address, notice=notices.append))
+        return [record.getMessage() for record in caplog.records if record.name == _dask.__name__]
+
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
+        place = str(cluster.scheduler_address)
+        idle = f"no Dask worker is connected; start one: dask worker {place}"
+        assert lines(place, "has had no worker") == [idle]
+        assert len(notices) > 2 and set(notices) == {idle}
+        monkeypatch.setattr(_dask, "REPEAT", 0.5)
+        assert lines(place, "has had no worker") == [idle, idle]
+    away = "waiting for the Dask scheduler at tcp://127.0.0.1:1"
+    monkeypatch.setattr(_dask, "REPEAT", 60.0)
+    assert lines("tcp://127.0.0.1:1", "There is no Dask scheduler") == [away] and away in notices
+
+
 def port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

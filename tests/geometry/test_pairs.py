@@ -183,6 +183,12 @@ def test_pairs_without_a_geodesic_are_told() -> None:
     assert 0 < float(strict.residuals) < 1e-10 and bool(strict.careful)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3, math.inf])
+def test_no_pairs_have_no_distances(depth: float) -> None:
+    found = distances(np.zeros((3, 0, 2, 2)), np.eye(2), depth)
+    assert found.lengths.shape == found.cases.shape == found.messages.shape == (3, 0)
+
+
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="starts must be square matrices"):
         distances(np.ones((3, 2)), START, 2)

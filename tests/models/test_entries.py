@@ -224,6 +224,10 @@ def test_values_and_layers_that_do_not_fit_are_refused():
         sparse_completion([0, 1], [0, 1], [1.0], (2, 1, 2))
     with pytest.raises(ValueError, match="must be finite"):
         sparse_completion([0], [1], [np.nan], (2, 1, 2))
+    with pytest.raises(ValueError, match=r"sparse_completion: rows must lie in 0\.\.1, but entry 1 is -1"):
+        sparse_completion([0, -1], [0, 1], [1.0, 2.0], (2, 1, 2))
+    with pytest.raises(ValueError, match=r"sparse_completion: columns must lie in 0\.\.1, but entry 0 is 2"):
+        sparse_completion([1, 0], [2, 1], [1.0, 2.0], (2, 1, 2))
     problem = sparse_completion([0], [1], [1.0], (2, 1, 2))
     with pytest.raises(ValueError, match="layer shapes"):
         problem.check((jnp.ones((2, 2)),), "here")

@@ -1,16 +1,23 @@
 """What checks and experiments there are, told without importing them: that takes seconds, reading a file does not.
 
 `catalogue.json` beside this file is written by `python -m deeplinear.cli._catalogue`; a test compares it with the
-registries. What it does not know, such as a misspelt name, is left to them.
+registries. A name that it does not know is refused, unless the registry is loaded already: that may hold others.
 """
 
 import functools
 import importlib.resources
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deeplinear.cli._shell import UsageError, check_asked, near_name
+
 FILE = "catalogue.json"
+
+REGISTRIES = {"check": "deeplinear.theory._registry", "experiment": "deeplinear.experiments._registry"}
+"""Modules that know what there is, and take seconds to load."""
 
 
 @functools.cache
@@ -27,6 +34,37 @@ def listed(noun: str, paper: str | None) -> list[dict[str, Any]]:
 def known(noun: str, name: str) -> dict[str, Any] | None:
     """One check or experiment."""
     return next((one for one in _catalogue()[noun] if one["id"] == name), None)
+
+
+def recognised(noun: str, names: Sequence[str], everything: bool, paper: str | None) -> list[dict[str, Any]] | None:
+    """What `choose` would find, or its refusal, from the catalogue.
+
+    Args:
+        noun: `check` or `experiment`.
+        names: As for `choose`.
+        everything: As for `choose`.
+        paper: As for `choose`.
+
+    Returns:
+        What is meant; `None` where the registry is loaded, so that it is to be asked.
+    """
+    check_asked(noun, names, everything, paper)
+    if REGISTRIES[noun] in sys.modules:
+        return None
+    ids = {one["id"]: one for one in listed(f"{noun}s", None)}
+    for name in names:
+        if name not in ids:
+            guess = near_name(name, ids).partition("Known:")[0]
+            raise UsageError(
+                f"{noun}: there is no {noun} '{name}'. {guess}All are listed by `{noun}s()`, or dln {noun} list."
+            )
+    if names:
+        return [ids[name] for name in dict.fromkeys(names)]
+    found = listed(f"{noun}s", paper)
+    if not found:
+        papers = dict.fromkeys(name.split("/")[0] for name in ids)
+        raise UsageError(f"{noun}s: there is no paper '{paper}'. {near_name(str(paper), papers)}")
+    return found
 
 
 def described() -> dict[str, list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deeplinear.cli._catalogue import describe_check, known, listed
+from deeplinear.cli._catalogue import describe_check, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, SIMULATE, WIDTHS, count, read_kind, read_value, resolve
 from deeplinear.cli._shell import (
@@ -25,6 +25,7 @@ SYMBOLS = {"holds": "✓ holds", "erratum": "✎ erratum", "fails": "✗ FAILS",
 
 def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Any]:
     """The checks that are meant."""
+    recognised("check", names, everything, paper)
     from deeplinear.theory import check, checks
 
     return choose("check", names, everything, paper, check, checks)
@@ -84,6 +85,7 @@ def run_command(
     amount = 50 if instances is None else read_kind(count(at_least=1), instances, "--instances")
     sizes = None if widths is None else read_kind(WIDTHS.kind, widths, "--widths")
     kind, helpers = executor_of(executor, workers, address)
+    recognised("check", names, everything, paper)
     numerics()
     selected = chosen(names, everything, paper)
     if sizes is not None:

@@ -6,6 +6,7 @@ from typing import Any
 from deeplinear.cli._files import read_array
 from deeplinear.cli._options import count, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._tables import TEXT, read_table
 
 DATA = (("target",), ("target", "mask"), ("inputs", "outputs"))
 """Arrays that make a task: a target, a target with what is observed of it, or samples."""
@@ -84,12 +85,15 @@ def _arrays(data: str | None, files: dict[str, str | None]) -> dict[str, Any]:
             raise UsageError(
                 f"--data must be an .npz with target, target and mask, or inputs and outputs, but is {data}."
             )
+        import zipfile
+        import zlib
+
         import numpy as np
 
         try:
-            with np.load(data, allow_pickle=False) as content:
+            with open(data, "rb") as file, np.load(file, allow_pickle=False) as content:
                 held = list(content.files)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error) as error:
             raise UsageError(f"--data: {data} must be a readable .npz, but: {one_line(error).rstrip('.')}.") from None
         given = {name: data for name in files if name in held}
         if not given:
@@ -99,7 +103,19 @@ def _arrays(data: str | None, files: dict[str, str | None]) -> dict[str, Any]:
     if given and tuple(given) not in DATA:
         options = "--target, --target and --mask, or --inputs and --outputs"
         raise UsageError(f"the task must be given by {options}, but there are {', '.join(given)}.")
-    return {name: read_array(path, name) for name, path in given.items()}
+    return {name: _array(path, name) for name, path in given.items()}
+
+
+def _array(path: str, name: str) -> Any:
+    """One array of the task. Text may have a header line, and a target gaps."""
+    if Path(path).suffix.lower() in TEXT:
+        return read_table(path, f"--{name}", gaps=name == "target").values
+    try:
+        return read_array(path, name)
+    except UsageError:
+        raise
+    except Exception as error:  # of NumPy and the zip reader on damaged files: of many kinds
+        raise UsageError(f"--{name}: {path} must be a readable file of numbers, but: {one_line(error)}.") from None
 
 
 def _problem(widths: tuple[int, ...], arrays: dict[str, Any]) -> Any:

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear.cli._catalogue import describe_experiment, known, listed
+from deeplinear.cli._catalogue import describe_experiment, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
-from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
+from deeplinear.cli._options import SEED, count, read_kind, read_value
 from deeplinear.cli._shell import (
     Code,
     UsageError,
     choose,
     folder,
+    near_name,
     numerics,
     one_line,
     output_kept_pure,
@@ -20,6 +21,9 @@ from deeplinear.cli._shell import (
     print_table,
     say,
 )
+
+EXECUTORS = ("serial", "processes", "dask")
+"""Names of the executors."""
 
 VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
 """How the verdict on a claim is shown: a sign and a word."""
@@ -40,7 +44,8 @@ REASONS = 20
 def executor_of(executor: str, workers: str | None, address: str | None) -> tuple[str, int | None]:
     """Name of the executor and number of workers, or a usage error."""
     kind = "dask" if address is not None and executor == "serial" else executor
-    read_kind(choice("serial", "processes", "dask"), kind, "--executor")
+    if kind not in EXECUTORS:
+        raise UsageError(f"--executor must be a known name, but is {kind!r}. {near_name(kind, EXECUTORS)}")
     if address is not None and kind != "dask":
         raise UsageError(f"--address is for --executor dask, but the executor is {executor}.")
     return kind, None if workers is None else read_kind(count(at_least=1), workers, "--workers")
@@ -59,9 +64,29 @@ def split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 def chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Any]:
     """The experiments that are meant."""
+    recognised("experiment", names, everything, paper)
     from deeplinear.experiments import experiment, experiments
 
     return choose("experiment", names, everything, paper, experiment, experiments)
+
+
+def foresee(
+    arguments: Sequence[str], everything: bool, paper: str | None, preset: str | None, *, sweep: bool = False
+) -> None:
+    """Refuse at once, without loading anything, the ids, keys and presets that the catalogue does not know."""
+    names = [text for text in arguments if "=" not in text]
+    if sweep and len(names) != 1:
+        raise UsageError(f"a sweep is of one experiment, but {len(names)} ids are given.")
+    found = recognised("experiment", names, everything, paper)
+    if found is None:
+        return
+    presets = list(dict.fromkeys(name for one in found for name in one["presets"]))
+    if preset is not None and preset not in presets:
+        where = found[0]["id"] if sweep else "--preset"
+        raise UsageError(f"{where}: there is no preset '{preset}'. {near_name(preset, presets)}")
+    for key in (text.partition("=")[0].strip() for text in arguments if "=" in text):
+        if key and len(found) == 1 and key not in found[0]["types"]:
+            raise UsageError(f"{found[0]['id']}: there is no key '{key}'. {near_name(key, found[0]['types'])}")
 
 
 def list_command(paper: str | None, as_json: bool) -> Code:
@@ -111,6 +136,8 @@ def run_command(
     as_json: bool,
 ) -> Code:
     """Run experiments, one spec each."""
+    executor_of(executor, workers, address)
+    foresee(arguments, everything, paper, preset)
     numerics()
     from deeplinear.experiments import override, task_of
 
@@ -143,6 +170,8 @@ def sweep_command(
     as_json: bool,
 ) -> Code:
     """Run one experiment for every combination of values."""
+    executor_of(executor, workers, address)
+    foresee(arguments, False, None, preset, sweep=True)
     numerics()
     from deeplinear.experiments import grid, task_of
 
@@ -154,6 +183,7 @@ def sweep_command(
 
 def status_command(arguments: Sequence[str], preset: str | None, store: str, as_json: bool) -> Code:
     """What of the experiments, or of a sweep, is stored."""
+    foresee(arguments, all("=" in text for text in arguments), None, preset)
     from deeplinear.experiments import CorruptRecord, Store, experiments, grid, task_of
 
     names, settings = split(arguments)
@@ -224,6 +254,7 @@ def collect_command(
     arguments: Sequence[str], preset: str, seed: str | None, store: str, out: str, as_json: bool
 ) -> Code:
     """The stored members of a sweep as one NetCDF file with a member dimension."""
+    foresee(arguments, False, None, preset, sweep=True)
     numerics()
     from deeplinear.experiments import CorruptRecord, Store, collect, grid, task_of
 
@@ -251,8 +282,6 @@ def collect_command(
 
 def _swept(arguments: Sequence[str], seed: str | None) -> tuple[Any, dict[str, str]]:
     names, settings = split(arguments)
-    if len(names) != 1:
-        raise UsageError(f"a sweep is of one experiment, but {len(names)} ids are given.")
     (one,) = chosen(names, False, None)
     return one, _seeded(one, settings, seed, strict=True)
 

@@ -269,7 +269,8 @@ def _draw(
     shown = model.impulse_response_
     drawn = None
     if bounds is not None:  # those of C A^j B, one entry later
-        drawn = tuple([shown[0, 0, 0], *part[: len(shown) - 1]] for part in bounds)
+        low, high = ([shown[0, 0, 0], *part[: len(shown) - 1]] for part in bounds)
+        drawn = (low, high)
     try:
         figure = plot_identification(
             shown,

@@ -1,11 +1,12 @@
 """What all commands share: exit codes, precision, streams. Imports nothing heavy."""
 
 import contextlib
+import difflib
 import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,22 @@ def say(text: object) -> None:
     typer.echo(one_line(text), err=True)
 
 
+def near_name(name: str, options: Iterable[str]) -> str:
+    """The sentence of `deeplinear.core.near_name`, without JAX, which that package loads."""
+    options = list(options)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    guess = f"Did you mean '{close[0]}'? " if close else ""
+    return f"{guess}Known: {', '.join(options)}."
+
+
+def check_asked(noun: str, names: Sequence[str], everything: bool, paper: str | None) -> None:
+    """Refuse to choose where nothing is asked for, or too much."""
+    if names and (everything or paper):
+        raise UsageError(f"dln {noun} takes ids, or --all, or --paper; not ids and one of these.")
+    if not (names or everything or paper):
+        raise UsageError(f"which {noun}s? Give ids, --paper P or --all; dln {noun} list shows them.")
+
+
 def choose(
     noun: str,
     names: Sequence[str],
@@ -52,16 +69,11 @@ def choose(
     several: Callable[[str | None], Sequence[Any]],
 ) -> list[Any]:
     """What is meant by ids, or by --all or --paper; a usage error where that is nothing, too much or unknown."""
-    if names and (everything or paper):
-        raise UsageError(f"dln {noun} takes ids, or --all, or --paper; not ids and one of these.")
+    check_asked(noun, names, everything, paper)
     try:
-        if names:
-            return [one(name) for name in dict.fromkeys(names)]
-        if everything or paper:
-            return list(several(paper))
+        return [one(name) for name in dict.fromkeys(names)] if names else list(several(paper))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    raise UsageError(f"which {noun}s? Give ids, --paper P or --all; dln {noun} list shows them.")
 
 
 def folder(path: str, flag: str = "--out") -> Path:

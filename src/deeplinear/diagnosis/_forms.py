@@ -9,7 +9,7 @@ import numpy as np
 
 from deeplinear.core import HypothesisError, Params
 from deeplinear.diagnosis._finding import NEARLY, STANDING, Finding, Prediction
-from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, imbalance, multiply, too_near
+from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, as_params, multiply, too_near
 from deeplinear.diagnosis._task import Task, task_of
 from deeplinear.exact import (
     NoClosedFormError,
@@ -45,6 +45,9 @@ ARRIVED = 1e-8
 
 SETTLED = 1e-7
 """Relative distance from the end at which a run is taken as long enough."""
+
+POLISHINGS = 2
+"""Steps that take the imbalance of rounding away; each squares it."""
 
 SADDLE = 1e-3
 """Largest imbalance of stored numbers, as a share of the smallest overlap with a mode, that decides nothing."""
@@ -91,11 +94,17 @@ def form_findings(
     found: list[Finding] = []
     product: Callable[[Any], Any] | None = None
     solution, name = None, ""
+    coarse = tolerance > BALANCE_TOLERANCE and len(layers) == 2
+    rounded = 0.0
+    if coarse:
+        params = _polished(layers, tolerance)
+        rounded = math.sqrt(sum(float(np.sum((np.asarray(p) - w) ** 2)) for p, w in zip(params, layers, strict=True)))
     try:
-        solution = solve(problem, params, balance_tolerance=tolerance)
+        solution = solve(problem, params)
         product, name = solution.product, solution.form
         worst = max((float(r) for r in solution.residuals.values()), default=0.0)
         hypotheses = ", ".join(solution.residuals)
+        polish = f" It is that of layers {rounded:.1g} away, without the imbalance of rounding." if rounded else ""
         found.append(
             Finding(
                 "closed form",
@@ -104,7 +113,7 @@ def form_findings(
                 None,
                 worst,
                 None,
-                f"Measured: {hypotheses}.",
+                f"Measured: {hypotheses}.{polish}",
                 "exact.solve",
             )
         )
@@ -128,9 +137,9 @@ def form_findings(
     predictions: list[Prediction] = []
     if isinstance(solution, WhitenedSolution) and task is not None:
         try:
-            if tolerance > BALANCE_TOLERANCE:
+            if coarse:
                 _check_overlap(params, layers, task)
-            more, predictions, curve = _two_layers(params, task, problem, curve)
+            more, predictions, curve = _two_layers(params, layers, task, problem, curve)
         except HypothesisError as reason:
             found[0] = _refused("whitened", reason)
             return Forms(found, [], None)
@@ -258,7 +267,7 @@ def _of_curve(curve: Curve, form: str, start: float) -> list[Prediction]:
 
 
 def _two_layers(
-    params: Params, task: Task, problem: Problem, curve: Curve | None
+    params: Params, layers: Layers, task: Task, problem: Problem, curve: Curve | None
 ) -> tuple[list[Finding], list[Prediction], Curve | None]:
     """Convergence, late rate and regime of two λ-balanced layers, and the curve, cut where its end is a saddle."""
     told = diagnose(params, task.target)
@@ -281,7 +290,7 @@ def _two_layers(
     ]
     predictions: list[Prediction] = []
     nothing = float(problem.loss.value(jax.device_put(np.zeros_like(task.target))))
-    near = too_near(params_of(params), float(np.linalg.svd(multiply(params_of(params)), compute_uv=False)[-1]))
+    near = too_near(layers, float(np.linalg.svd(multiply(layers), compute_uv=False)[-1]))
     if told.obstructed and near:
         found.append(Finding("convergence", "the saddle is the end", STANDING.silent, reason=near))
         return found, [], None
@@ -354,16 +363,36 @@ def _two_layers(
     return found, predictions, curve
 
 
-def params_of(params: Params) -> Layers:
-    """Layers on the host."""
-    return tuple(np.asarray(layer) for layer in params)
+def _polished(layers: Layers, tolerance: float) -> Params:
+    r"""Two layers without the imbalance that rounding left in them, with the same product.
+
+    A symmetric change of the hidden basis, $W_1 \mapsto AW_1$ and $W_2 \mapsto W_2A^{-1}$, takes it away. Layers that
+    are further from balance than the tolerance are left as they are.
+    """
+    first, second = layers
+    hidden = len(first)
+    size = float(np.sum(first**2) + np.sum(second**2))
+    law = second.T @ second - first @ first.T
+    lam = 0.0 if np.linalg.norm(law) <= tolerance * size else float(np.trace(law)) / hidden
+    if not 0 < np.linalg.norm(law - lam * np.eye(hidden)) <= tolerance * size:
+        return as_params(layers)
+    for _ in range(POLISHINGS):
+        law = second.T @ second - first @ first.T - lam * np.eye(hidden)
+        values, basis = np.linalg.eigh(second.T @ second + first @ first.T)
+        sums = values[:, None] + values[None, :]
+        inner = np.where(sums > 1e-12 * values[-1], basis.T @ law @ basis / np.maximum(sums, 1e-300), 0.0)
+        change = np.eye(hidden) + basis @ inner @ basis.T
+        first, second = change @ first, second @ np.linalg.inv(change)
+    return as_params((first, second))
 
 
 def _check_overlap(params: Params, layers: Layers, task: Task) -> None:
     """Refuse a start whose overlap with a mode is no larger than what its rounding may hide."""
-    residual, told = imbalance(layers), diagnose(params, task.target)
-    size = math.hypot(*(float(np.linalg.norm(layer)) for layer in layers))
-    share = residual / max(told.smallest_overlap / size, 1e-300)
+    told = diagnose(params, task.target)
+    size = sum(float(np.sum(layer**2)) for layer in layers)
+    law = layers[1].T @ layers[1] - layers[0] @ layers[0].T - told.lam * np.eye(len(layers[0]))
+    residual = float(np.linalg.norm(law)) / size
+    share = residual / max(told.smallest_overlap / math.sqrt(size), 1e-300)
     if share > SADDLE:
         raise HypothesisError("an imbalance small against the overlap with every mode", share, SADDLE)
 

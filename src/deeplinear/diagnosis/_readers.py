@@ -68,11 +68,12 @@ def read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _read_numpy(path: Path) -> dict[str, Any]:
     try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return {path.stem: content}
-        with content:
-            return {name: content[name] for name in content.files}
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                return {path.stem: content}
+            with content:
+                return {name: content[name] for name in content.files}
     except BROKEN as error:
         text = "it holds Python objects" if "pickle" in str(error) else one_line(error)
         raise ValueError(f"{WHERE}: {path} must be a well-formed file of numbers, but: {text}.") from None

@@ -134,6 +134,8 @@ def ensemble(
     if not sizes:
         raise ValueError("ensemble: give a list of problems, of params or of methods; for one run use simulate.")
     members = next(iter(sizes.values()))
+    if not members:
+        raise ValueError(f"ensemble: {next(iter(sizes))} must hold at least one member, but holds none.")
     checked_problem("ensemble", "problem", problems)
     if of_params is None:
         stacked = tuple(np.broadcast_to(layer, (members, *np.shape(layer))) for layer in stacked)

@@ -154,8 +154,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         """
         entries = listed(f"{WHERE}.fit_entries", rows, columns, values, shape)
         self.n_features_in_ = entries.shape[1]
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        vars(self).pop("feature_names_in_", None)
         self._learn(entries)
         self._rows = None
         return self

@@ -26,11 +26,12 @@ LEAST = 32
 """Smallest side that is worked with; sides up to `EXACT` are rounded up, so that few shapes are compiled."""
 LEVEL, LATER, LATE = 0.95, 0.8, 0.01
 """Factor from a level of the loss to the next, factor below `LATE` of the first, where curves are straight."""
-PATIENCE, IMPATIENCE, WORSE = 15, 8, 1.1
-"""Stations without a better error on the entries held out after which a path ends; fewer, if it has grown by a factor:
-a network on its way from one rank to the next may be worse for a while."""
+PATIENCE, IMPATIENCE, WORSE, LONGER = 15, 8, 1.1, 2
+"""Stations without a better error on the entries held out after which a path ends; fewer, if it has grown by a factor
+(a network on its way from one rank to the next may be worse for a while); at once, if it has grown at all and so many
+times the steps were made that led to the best."""
 RTOL = 1e-3
-MOST_STEPS = 300
+MOST_STEPS = 100
 """Steps after which a station is made although its level is not reached."""
 REST = 1e-3
 """Relative change of the loss from station to station below which the network has no more to learn."""
@@ -180,7 +181,7 @@ class Learner:
         """Layers where the root mean square residual is `error`, or where no more is learnt."""
         method = Adam(RATE) if self.method == "adam" else GradientFlow(RTOL)
         rule = until(loss, below=0.5 * len(entries) * error**2)
-        most = MOST_STEPS if self.method == "adam" else 20 * MOST_STEPS
+        most = 10 * MOST_STEPS if self.method == "adam" else 50 * MOST_STEPS
         return _sound(simulate(self.problem(entries), params, method, until=rule, every=10**9, max_steps=most)).params
 
 
@@ -216,7 +217,7 @@ def follow(
         The path, and the layers at its best point.
     """
     rows, best, error = [], params, np.inf
-    since = 0
+    since, steps, needed = 0, 0, 0
     size = float(np.sqrt(np.mean(fitted.values**2)))
     for count, run in enumerate(learner.stations(fitted, params, tolerance**2), start=1):
         factors = learner.factors(run.params)
@@ -224,10 +225,12 @@ def follow(
         seen = _rms(factors.at(held.rows, held.columns) - held.values) if len(held) else np.nan
         rows.append((float(run.times[-1]), train, seen, effective_rank(factors.singular_values())))
         report(count, train, seen)
-        since += 1
+        since, steps = since + 1, steps + int(run.stats["accepted_steps"])
         if not len(held) or seen < error:
-            best, error, since = run.params, seen if len(held) else np.inf, 0
-        if since >= (IMPATIENCE if seen > WORSE * error else PATIENCE) or count >= most or train <= tolerance * size:
+            best, error, since, needed = run.params, seen if len(held) else np.inf, 0, steps
+        lost = steps > (1 + LONGER) * needed + MOST_STEPS
+        patience = 1 if lost else IMPATIENCE if seen > WORSE * error else PATIENCE
+        if since >= patience or count >= most or train <= tolerance * size:
             break
     times, errors, unseen, ranks = (np.array(column) for column in zip(*rows, strict=True))
     return Path(times, errors, unseen, ranks), best

@@ -1,9 +1,11 @@
 """Work on a Dask cluster: a few tasks for each thread of it are under way, and whatever dies is done again.
 
 Of `distributed` only what is public is used. A future that ends cancelled was lost with its scheduler; its members go
-back to those that wait, and a new connection is made.
+back to those that wait, and a new connection is made. While there is nothing to work with, the caller is told so each
+time it is looked, and a warning is logged at first and once a minute: it reaches the error stream of any program.
 """
 
+import asyncio
 import collections
 import contextlib
 import logging
@@ -17,6 +19,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+LOG = logging.getLogger(__name__)
 
 WORKER = str(Path(__file__).with_name("_worker.py"))
 """What workers run, by its path."""
@@ -35,6 +39,9 @@ ANSWER = 10.0
 
 LOOK = 2.0
 """Seconds between looks at the cluster."""
+
+REPEAT = 60.0
+"""Seconds between warnings that say the same."""
 
 AHEAD = 2
 """Tasks for each thread of the cluster: one that runs and one that waits beside it."""
@@ -88,7 +95,8 @@ def distribute(
                 )
             place = cluster.scheduler_address
         stack.enter_context(_quiet())
-        sweep = _Sweep(function, arguments, str(place), notice)
+        remedy = "waiting for one" if address is None else f"start one: dask worker {address}"
+        sweep = _Sweep(function, arguments, str(place), remedy, notice)
         try:
             yield from sweep.outcomes()
         finally:
@@ -99,9 +107,16 @@ class _Sweep:
     """The state of one call: what waits, what is under way, and the connection."""
 
     def __init__(
-        self, function: Callable[[Any], Any], arguments: Sequence[Any], address: str, notice: Callable[[str], None]
+        self,
+        function: Callable[[Any], Any],
+        arguments: Sequence[Any],
+        address: str,
+        remedy: str,
+        notice: Callable[[str], None],
     ) -> None:
         self.function, self.arguments, self.address, self.notice = function, arguments, address, notice
+        self.idle = f"no Dask worker is connected; {remedy}"
+        self.told: dict[str, float] = {}
         self.waiting = collections.deque(range(len(arguments)))
         self.suspects: collections.deque[int] = collections.deque()
         self.judged: set[int] = set()
@@ -119,7 +134,7 @@ class _Sweep:
                 raise ConnectionError(
                     f"The Dask scheduler at '{address}' has had no worker for {WORKERS_WITHIN:.0f} s; start one."
                 )
-            notice("waiting for a worker")
+            self._tell(self.idle)
             time.sleep(0.2)
         self.worked = time.monotonic()
 
@@ -152,13 +167,45 @@ class _Sweep:
         from distributed import Client
 
         try:
+            self._knock()
             return Client(self.address, timeout=ANSWER, set_as_default=False)
         except Exception as error:  # Whatever answers there need not be Dask.
             raise ConnectionError(f"There is no Dask scheduler at '{self.address}': {error}.") from error
 
+    def _knock(self) -> None:
+        """Raise what is wrong with the address, or that nothing answers: a client made for it could not be closed."""
+        answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+        def knock() -> None:
+            try:
+                asyncio.run(_greet(self.address))
+            except Exception as error:
+                answers.put(error)
+            else:
+                answers.put(None)
+
+        threading.Thread(target=knock, daemon=True).start()
+        while True:
+            try:
+                problem = answers.get(timeout=LOOK)
+            except queue.Empty:
+                self._tell(f"waiting for the Dask scheduler at {self.address}")
+                continue
+            if problem is not None:
+                raise problem
+            return
+
+    def _tell(self, text: str, state: str | None = None) -> None:
+        """Say why the work stands still; `state` is what the caller is told where it differs from the warning."""
+        self.notice(state or text)
+        if time.monotonic() - self.told.get(text, -math.inf) >= REPEAT:
+            self.told[text] = time.monotonic()
+            LOG.warning(text)
+
     def _reconnect(self) -> None:
         """Put back what was under way, and wait a while for the scheduler."""
-        self.notice("the Dask scheduler went away; waiting for it")
+        gone = f"the Dask scheduler at {self.address} went away; waiting for it"
+        self._tell(gone)
         for _, chunk in self.running.values():
             self.waiting.extendleft(reversed([member for member in chunk if member not in self.judged]))
             self.suspects.extend(member for member in chunk if member in self.judged)
@@ -172,7 +219,7 @@ class _Sweep:
             except (OSError, TimeoutError):
                 if time.monotonic() > limit:
                     break
-                self.notice("the Dask scheduler went away; waiting for it")
+                self._tell(gone)
             else:
                 self.worked = time.monotonic()
                 return
@@ -198,7 +245,7 @@ class _Sweep:
             self._reconnect()
             return
         missing = time.monotonic() - self.worked
-        self.notice(f"no Dask worker for {missing:.0f} s; waiting for one")
+        self._tell(self.idle, f"no Dask worker for {missing:.0f} s; waiting for one")
         if missing > WORKERS_AGAIN:
             raise ConnectionError(
                 f"The Dask scheduler at '{self.address}' has had no worker for {WORKERS_AGAIN:.0f} s; start some."
@@ -260,6 +307,15 @@ class _Sweep:
             return
         for member in chunk:
             yield member, problem
+
+
+async def _greet(address: str) -> None:
+    """Connect as a client would, and leave."""
+    from distributed import Security
+    from distributed.comm.core import connect
+
+    connection = await connect(address, timeout=ANSWER, **Security().get_connection_args("client"))
+    await connection.close()
 
 
 @contextlib.contextmanager

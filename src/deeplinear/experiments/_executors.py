@@ -63,7 +63,8 @@ def execute(
         executor: `serial`, `processes` or `dask`.
         workers: Number of workers; by default one for each processor.
         address: Of a Dask scheduler that runs already; without it a local cluster is started.
-        notice: Told in a few words when the work stands still, such as for want of a scheduler.
+        notice: Told in a few words when the work stands still, such as for want of a scheduler; that is also logged as
+            a warning, once a minute.
 
     Yields:
         Position of the argument, and the result or the exception it ended with, as they come.

@@ -79,7 +79,8 @@ def distances(
     r"""Lengths of the geodesics that `geodesic_between` finds between many pairs of matrices.
 
     Stacked matrices are paired one by one, and the axes before the last two are broadcast: one start with many ends, or
-    `starts[:, None]` with `ends` for all pairs. Pairs without a geodesic are told in the result, not refused.
+    `starts[:, None]` with `ends` for all pairs. Pairs without a geodesic are told in the result, not refused; of
+    no pairs there are no distances.
 
     Args:
         starts: $A$, square, stacked.
@@ -122,7 +123,7 @@ def distances(
             table.lengths[:], table.residuals[:] = np.linalg.norm(b - a, axis=(1, 2)), 0.0
             table.converged[:] = np.isfinite(table.lengths)
             table.messages[~table.converged] = "The length is too large a number."
-        elif depth == 2 and (definite := definite_lengths(a, b)) is not None:
+        elif depth == 2 and len(a) and (definite := definite_lengths(a, b)) is not None:
             lengths, common, table.residuals[:] = definite
             table.lengths[:] = (2.0 if normalised else math.sqrt(2)) * lengths
             table.cases[:], table.cases[common] = "positive pair", "common frame"

@@ -278,24 +278,22 @@ def _total(one: Params, other: Params) -> Params:
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
-def _checked_index(name: str, index: Any, bound: int) -> np.ndarray:
+def _checked_index(name: str, index: Any, bound: int, where: str = "NetworkEntries") -> np.ndarray:
     """Indices as integers, or a refusal."""
     if not is_concrete(index):
-        raise TypeError(
-            f"NetworkEntries: {name} must be known now, but is traced; make the model outside the transformation."
-        )
+        raise TypeError(f"{where}: {name} must be known now, but is traced; make the model outside the transformation.")
     array = np.asarray(index)
-    check_shape("NetworkEntries", name, array, (None,))
+    check_shape(where, name, array, (None,))
     if array.size == 0:
-        raise ValueError(f"NetworkEntries: {name} must hold at least one index, but is empty.")
+        raise ValueError(f"{where}: {name} must hold at least one index, but is empty.")
     if array.dtype.kind not in "iu":
-        raise TypeError(f"NetworkEntries: {name} must hold integers, but holds {array.dtype}.")
+        raise TypeError(f"{where}: {name} must hold integers, but holds {array.dtype}.")
     if array.size >= 2**30:
-        raise ValueError(f"NetworkEntries: {name} must hold fewer than 2**30 indices, but holds {array.size}.")
+        raise ValueError(f"{where}: {name} must hold fewer than 2**30 indices, but holds {array.size}.")
     outside = np.flatnonzero((array < 0) | (array >= bound))
     if outside.size:
         first = int(outside[0])
-        raise ValueError(f"NetworkEntries: {name} must lie in 0..{bound - 1}, but entry {first} is {array[first]}.")
+        raise ValueError(f"{where}: {name} must lie in 0..{bound - 1}, but entry {first} is {array[first]}.")
     return array
 
 
@@ -327,9 +325,9 @@ def sparse_completion(rows: Any, columns: Any, values: Any, widths: tuple[int, .
     for name, index in (("rows", rows), ("columns", columns), ("values", values)):
         check_shape(where, name, index, np.shape(rows))
         check_shape(where, name, index, (None,))
-    order = np.lexsort(
-        (np.asarray(columns), np.asarray(rows))
-    )  # neighbours in memory are then neighbours in the matrix
-    model = NetworkEntries(widths, np.asarray(rows)[order], np.asarray(columns)[order])
+    out, inp = DeepLinear(widths).product_shape
+    i, j = _checked_index("rows", rows, out, where), _checked_index("columns", columns, inp, where)
+    order = np.lexsort((j, i))  # neighbours in memory are then neighbours in the matrix
+    model = NetworkEntries(widths, i[order], j[order])
     observed = as_array(values, float)
     return Problem(model, SquaredDistance((np.asarray(observed) if is_concrete(observed) else observed)[order][None]))
