@@ -176,7 +176,7 @@ def on_time(case: dict[str, Any]) -> list[str]:
     names = ", ".join(f"{row['contestant']} ({number(value)} of our time)" for row, value in faster)
     sentences = [f"Behind {names}: the aim is missed by a factor of {number(1 / faster[0][1])}."]
     if case.get("why"):
-        sentences.append(case["why"])
+        sentences.append(f"Likely reason: {case['why']}")
     return sentences
 
 
@@ -251,7 +251,9 @@ def devices(name: str, files: Sequence[tuple[str, list[dict[str, Any]]]]) -> lis
             aim = "met" if value >= ACCELERATOR else f"missed by a factor of {number(ACCELERATOR / value)}"
             parts.append(f"{case}, on {other}: the aim of {ACCELERATOR:g} times is {aim}.")
             if value < ACCELERATOR:
-                parts[-1] += " The products are so small that starting them takes longer than computing them."
+                parts[-1] += (
+                    " Likely reason: the products are so small that starting them takes longer than computing them."
+                )
     return parts
 
 

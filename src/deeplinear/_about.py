@@ -1,12 +1,16 @@
-"""What every layer may know: the version, and what programs switch on in JAX. Imports nothing heavy.
+"""What every layer may know: the version, what programs switch on in JAX, and how a misspelt name is answered.
+
+Imports nothing heavy.
 
 The package never changes a setting of JAX by itself. The command line calls `prepare`, workers call `use_64_bit`.
 """
 
 import contextlib
+import difflib
 import hashlib
 import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 
 __version__ = "0.2.0"
@@ -16,6 +20,19 @@ COMPILED = "DEEPLINEAR_COMPILED"
 
 MOST_COMPILED = 500_000_000
 """Bytes of compiled programs that are kept; beyond that, those used longest ago are removed."""
+
+
+def near_name(name: str, options: Iterable[str]) -> str:
+    """Sentence that suggests the option closest to a misspelt name and lists them all.
+
+    Example:
+        >>> near_name("adma", ["adam", "flow"])
+        "Did you mean 'adam'? Known: adam, flow."
+    """
+    options = list(options)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    guess = f"Did you mean '{close[0]}'? " if close else ""
+    return f"{guess}Known: {', '.join(options)}."
 
 
 def use_64_bit() -> None:

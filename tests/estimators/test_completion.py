@@ -1,5 +1,6 @@
 """Completion of matrices by the estimator, against truth, least squares and the flow without its wrapping."""
 
+import dataclasses
 import warnings
 
 import jax
@@ -9,9 +10,10 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from deeplinear.core import RESULTS, spectrum_effective_rank
 from deeplinear.dynamics import GradientFlow, simulate
 from deeplinear.estimators import DeepMatrixCompletion, PlasticityWarning
-from deeplinear.estimators._learning import Learner, effective_rank, side
+from deeplinear.estimators._learning import Learner, _sound, side
 from deeplinear.estimators._observed import SHRINKAGE, framed, listed, observed
 from deeplinear.models import Completion, DeepLinear, Problem
 
@@ -125,6 +127,23 @@ def test_tables_of_unlike_columns_are_filled_better_than_by_means():
     means = ((np.nanmean(seen, axis=0) - truth) / truth.std(axis=0).clip(1e-9))[:, :5][gaps[:, :5]]
     assert np.sqrt(np.mean(error**2)) < 0.8 * np.sqrt(np.mean(means**2))
     np.testing.assert_array_equal(filled[:, 5], 1e6)
+    bare = DeepMatrixCompletion(random_state=0, scaling="columns", offsets="none").fit_transform(seen)
+    assert np.abs(bare[:, 5] / 1e6 - 1).max() < 0.5  # not zero: without offsets the network has to learn it
+
+
+def test_an_interrupt_is_not_taken_for_an_end():
+    def press(now):
+        raise KeyboardInterrupt
+
+    _, seen = low_rank()
+    with pytest.raises(KeyboardInterrupt):
+        DeepMatrixCompletion(random_state=0, progress=press).fit(seen)
+    run = simulate(
+        Problem(DeepLinear((2, 2, 2)), Completion(np.eye(2), np.eye(2))), (np.eye(2), np.eye(2)), times=[1.0]
+    )
+    interrupted = dataclasses.replace(run, results=np.asarray(int(RESULTS.interrupted)))
+    with pytest.raises(KeyboardInterrupt):
+        _sound(interrupted)
 
 
 def test_the_error_held_out_is_in_the_units_of_the_data():
@@ -178,7 +197,7 @@ def test_a_warm_start_loses_plasticity_at_depth_two_and_says_so():
     cold = DeepMatrixCompletion(**settings).fit(second)
 
     def rank(fit) -> float:
-        return effective_rank(np.linalg.svd(fit.complete())[1])
+        return float(spectrum_effective_rank(np.linalg.svd(fit.complete())[1]))
 
     assert rank(cold) < 1.05
     assert rank(warm) > rank(cold) + 0.02

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear.cli._shell import UsageError, check_asked, near_name
+from deeplinear._about import near_name
+from deeplinear.cli._shell import UsageError, check_asked
 
 FILE = "catalogue.json"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._options import choice, count, number, read_kind
-from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._tables import Table, names_of, read_table, write_table
 
 SHOWN = 6
@@ -49,7 +49,6 @@ def complete_command(
     folder(str(target.parent), "--out")
     numerics()
     from deeplinear.core import NumericalError
-    from deeplinear.estimators import DeepMatrixCompletion
     from deeplinear.report import state_bar
 
     try:
@@ -59,15 +58,18 @@ def complete_command(
                 again = f"restart {now.restart + 1}/{now.restarts}, " if now.restarts > 1 else ""
                 state(f"{again}level {now.level}, error {now.error:.3g}, held out {now.held_out:.3g}")
 
-            fit = DeepMatrixCompletion(progress=progress, **chosen)
-            files = _entries(fit, table, asked, target) if asked is not None else _table(fit, table, target)
+            fit = estimators().DeepMatrixCompletion(progress=progress, **chosen)
+            if asked is not None:
+                files, filled = _entries(fit, table, asked, target), None
+            else:
+                files, filled = _table(fit, table, target)
     except NumericalError as error:
         say(f"dln: {error}")
         return Code.numerical
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
     if not no_plot:
-        files += _draw(fit, table, target, with_matrix=asked is None)
+        files += _draw(fit, table.values, filled, target)
     if as_json:
         print_json(_payload(file, fit, table, files))
         return Code.fine
@@ -95,18 +97,19 @@ def _settings(given: dict[str, str | None]) -> dict[str, Any]:
     }
 
 
-def _table(fit: Any, table: Table, target: Path) -> list[Path]:
-    """Fill the gaps of a table; with restarts also how sure each entry is."""
+def _table(fit: Any, table: Table, target: Path) -> tuple[list[Path], Any]:
+    """Fill the gaps of a table, and write it; with restarts also how much each entry depends on chance."""
     import numpy as np
 
     known = ~np.isnan(table.values)
     if known.all():
         say("dln: the table has no gaps; it is written as it is, and the fit says what is in it.")
-    files = [write_table(target, fit.fit_transform(table.values), table, known)]
+    filled = fit.fit_transform(table.values)
+    files = [write_table(target, filled, table, known)]
     if fit.restarts > 1:
         spread = fit.complete(return_std=True)[1]
         files.append(write_table(target.with_stem(target.stem + "-spread"), spread, table))
-    return files
+    return files, filled
 
 
 def _entries(fit: Any, table: Table, asked: Table, target: Path) -> list[Path]:
@@ -143,12 +146,12 @@ def _entries(fit: Any, table: Table, asked: Table, target: Path) -> list[Path]:
     return [target]
 
 
-def _draw(fit: Any, table: Table, target: Path, *, with_matrix: bool) -> list[Path]:
+def _draw(fit: Any, known: Any, filled: Any, target: Path) -> list[Path]:
+    """Picture of the fit, with the matrix where one was filled."""
     from deeplinear.plots import plot_completion, save_figure
 
     try:
-        after = fit.transform(table.values) if with_matrix else None
-        figure = plot_completion(fit, table.values if with_matrix else None, after, title=target.stem)
+        figure = plot_completion(fit, known, filled, title=target.stem)
         return save_figure(figure, target.with_suffix(""))
     except (ImportError, ValueError) as error:
         say(f"dln: the table is written, but there is no picture: {error}")
@@ -169,13 +172,18 @@ def _facts(fit: Any) -> dict[str, Any]:
     }
 
 
-def _payload(file: str, fit: Any, table: Table, files: list[Path]) -> dict[str, Any]:
+def _loose(fit: Any, table: Table) -> tuple[list[str], list[str]]:
+    """Names of rows and columns that cannot be determined; of a list of entries, their numbers in increasing order."""
     report = fit.mask_report_
-    mask = {
-        "parts": len(report.connectivity.components),
-        "loose_rows": names_of(table, report.loose_rows),
-        "loose_columns": [table.columns[place] for place in report.loose_columns],
-    }
+    if table.values.shape == report.connectivity.shape:
+        return names_of(table, report.loose_rows), [table.columns[place] for place in report.loose_columns]
+    rows, columns = ([str(place + 1) for place in loose] for loose in (report.loose_rows, report.loose_columns))
+    return rows, columns
+
+
+def _payload(file: str, fit: Any, table: Table, files: list[Path]) -> dict[str, Any]:
+    rows, columns = _loose(fit, table)
+    mask = {"parts": len(fit.mask_report_.connectivity.components), "loose_rows": rows, "loose_columns": columns}
     head = {"ok": True, "command": "complete", "exit_code": 0, "data": file}
     return head | _facts(fit) | {"mask": mask, "files": [str(item) for item in files]}
 
@@ -197,13 +205,10 @@ def _tell(file: str, fit: Any, table: Table, files: list[Path]) -> None:
         rows.append(("note", f"the known entries fall into {parts} parts that are not joined"))
     if fit.offsets_ == "columns" and fit.offsets == "auto":
         rows.append(("offsets", "of columns only, as these are too unlike to be compared"))
-    whole = table.values.shape == (height, width)
-    for word, loose in (("rows", report.loose_rows), ("columns", report.loose_columns)):
-        if len(loose):
-            names = [str(place + 1) for place in loose] if not whole else None
-            names = names or (names_of(table, loose) if word == "rows" else [table.columns[p] for p in loose])
+    for word, names in zip(("rows", "columns"), _loose(fit, table), strict=True):
+        if names:
             shown = ", ".join(name or "(no name)" for name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
-            count = f"{len(loose)} {word if len(loose) > 1 else word[:-1]}"
+            count = f"{len(names)} {word if len(names) > 1 else word[:-1]}"
             rows.append(("note", f"{count} cannot be determined from the rest: {shown}"))
     print_table(rows, title=file)
     print_table([("written", str(item)) for item in files])

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deeplinear._about import near_name
 from deeplinear.cli._catalogue import describe_experiment, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
-from deeplinear.cli._options import SEED, count, read_kind, read_value
+from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
 from deeplinear.cli._shell import (
     Code,
     UsageError,
     choose,
     folder,
-    near_name,
     numerics,
     one_line,
     output_kept_pure,
@@ -21,9 +21,6 @@ from deeplinear.cli._shell import (
     print_table,
     say,
 )
-
-EXECUTORS = ("serial", "processes", "dask")
-"""Names of the executors."""
 
 VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
 """How the verdict on a claim is shown: a sign and a word."""
@@ -44,8 +41,7 @@ REASONS = 20
 def executor_of(executor: str, workers: str | None, address: str | None) -> tuple[str, int | None]:
     """Name of the executor and number of workers, or a usage error."""
     kind = "dask" if address is not None and executor == "serial" else executor
-    if kind not in EXECUTORS:
-        raise UsageError(f"--executor must be a known name, but is {kind!r}. {near_name(kind, EXECUTORS)}")
+    read_kind(choice("serial", "processes", "dask"), kind, "--executor")
     if address is not None and kind != "dask":
         raise UsageError(f"--address is for --executor dask, but the executor is {executor}.")
     return kind, None if workers is None else read_kind(count(at_least=1), workers, "--workers")
@@ -309,8 +305,6 @@ def _preset(one: Any, name: str) -> Any:
 
 def _known_preset(selected: Sequence[Any], name: str) -> None:
     """Refuse a preset that none of the experiments has."""
-    from deeplinear.core import near_name
-
     known = list(dict.fromkeys(preset for one in selected for preset in one.presets))
     if name not in known:
         raise UsageError(f"--preset: there is no preset '{name}'. {near_name(name, known)}")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._options import count, number, read_kind
-from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
-from deeplinear.cli._tables import column_places, names_of, read_table
+from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._tables import column_places, read_table, with_own_names, without_gaps
 
 LEAST = 10
 """Rows of the shortest table that is worth a try."""
@@ -47,7 +47,6 @@ def identify_command(
     from deeplinear.cli._interrupt import interrupts_raise
     from deeplinear.cli._shell import folder
     from deeplinear.core import NumericalError
-    from deeplinear.estimators import LinearStateSpace
     from deeplinear.report import progress_bar
 
     place = folder(out)
@@ -55,7 +54,7 @@ def identify_command(
     interrupts_raise()
     try:
         with output_kept_pure(), progress_bar("identifying") as progress:
-            model = LinearStateSpace(**settings, progress=progress).fit(u[:seen], y[:seen])
+            model = estimators().LinearStateSpace(**settings, progress=progress).fit(u[:seen], y[:seen])
             predicted = model.predict(u, initial_state=model.initial_state_[0])
             found = model.certificate_
             bounds, trouble = _bounds(model, found)
@@ -85,12 +84,7 @@ def identify_command(
 
 def _read(file: str, inputs: str | None, outputs: str) -> tuple[list[str], list[str], Any, Any]:
     """Names and numbers of the inputs and of the outputs."""
-    import numpy as np
-
-    table = read_table(file, "DATA", gaps=True)
-    twice = [name for name in table.columns if table.columns.count(name) > 1]
-    if twice:
-        raise UsageError(f"DATA: {file} must have different column names, but '{twice[0]}' is there twice.")
+    table = with_own_names(read_table(file, "DATA", gaps=True), file, "DATA")
     wanted = column_places(table, outputs, "--outputs")
     if inputs is None:
         given = [place for place in range(len(table.columns)) if place not in wanted]
@@ -103,15 +97,8 @@ def _read(file: str, inputs: str | None, outputs: str) -> tuple[list[str], list[
         raise UsageError(
             f"--inputs and --outputs must name different columns, but both name '{table.columns[both[0]]}'."
         )
-    numbers = table.values[:, given + wanted]
     names = [table.columns[place] for place in given + wanted]
-    gaps = np.argwhere(np.isnan(numbers))
-    if len(gaps):
-        row, column = gaps[0]
-        raise UsageError(
-            f"DATA: {file} must have no gaps in columns that are used, but row {names_of(table, [row])[0]}, column "
-            f"'{names[column]}' is empty or NaN ({len(gaps)} such in all); fill them in, or cut the record before them."
-        )
+    numbers = without_gaps(table, given + wanted, file, "DATA", "fill them in, or cut the record before them")
     if len(numbers) < LEAST:
         raise UsageError(f"DATA: {file} must hold at least {LEAST} rows of numbers, but holds {len(numbers)}.")
     return names[: len(given)], names[len(given) :], numbers[:, : len(given)], numbers[:, len(given) :]

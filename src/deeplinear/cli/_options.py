@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deeplinear._about import near_name
 from deeplinear.cli._shell import UsageError
 
 # --- Kinds of values: each reads the text of a flag as well as a value of a TOML file ---------------------------------
@@ -104,8 +105,6 @@ def choice(*options: str) -> Kind:
 
     def read(value: Any) -> str:
         if value not in options:
-            from deeplinear.core import near_name
-
             raise ValueError(near_name(str(value), options))
         return str(value)
 
@@ -430,8 +429,6 @@ def resolve(table: tuple[Option, ...], flags: Mapping[str, Any], config: str | N
     spoken: dict[str, str] = {}
     for name, value in (read_config(config) if config is not None else {}).items():
         if name not in options:
-            from deeplinear.core import near_name
-
             raise UsageError(f"{config}: there is no setting '{name}'. {near_name(name, options)}")
         spoken[name] = f"{config}: {name}"
         values[name] = read_value(options[name], value, spoken[name])

@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deeplinear.cli._options import choice, count, number, read_kind
-from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
-from deeplinear.cli._tables import Table, column_places, names_of, read_table
+from deeplinear.cli._shell import (
+    Code,
+    UsageError,
+    estimators,
+    numerics,
+    one_line,
+    output_kept_pure,
+    print_json,
+    print_table,
+    say,
+)
+from deeplinear.cli._tables import Table, column_places, read_table, with_own_names, without_gaps
 
 SHOWN = 12
 """Modes and columns that a table shows at most."""
@@ -97,30 +107,16 @@ def _columns(table: Table, wanted: str, flag: str) -> list[str]:
 
 def _checked(path: str, flag: str) -> Table:
     """A table whose columns have different names."""
-    table = read_table(path, flag, gaps=True)
-    twice = [name for name in table.columns if table.columns.count(name) > 1]
-    if twice:
-        raise UsageError(f"{flag}: {path} must have different column names, but {twice[0]!r} is there twice.")
-    return table
+    return with_own_names(read_table(path, flag, gaps=True), path, flag)
 
 
 def _numbers(table: Table, wanted: list[str], path: str, flag: str) -> Any:
     """The numbers of some columns, (row, column), or a refusal that names the first gap."""
-    import numpy as np
-
     missing = [name for name in wanted if name not in table.columns]
     if missing:
         raise UsageError(f"{flag}: {path} must have the column {missing[0]!r}, but has {_list(table.columns)}.")
-    values = table.values[:, [table.columns.index(name) for name in wanted]]
-    gaps = np.argwhere(np.isnan(values))
-    if len(gaps):
-        row, column = gaps[0]
-        which = names_of(table, [row])[0]
-        raise UsageError(
-            f"{flag}: {path} must have no gaps in columns that are used, but row {which}, column {wanted[column]!r} is "
-            f"empty or NaN ({len(gaps)} such in all); fill them in, for instance by dln complete, or leave them out."
-        )
-    return values
+    places = [table.columns.index(name) for name in wanted]
+    return without_gaps(table, places, path, flag, "fill them in, for instance by dln complete, or leave them out")
 
 
 # --- Fitting ----------------------------------------------------------------------------------------------------------
@@ -166,15 +162,11 @@ def _fit(X: Any, Y: Any, settings: dict[str, Any]) -> tuple[Any, list[str]]:
     from deeplinear.cli._interrupt import interrupts_raise, watched
     from deeplinear.report import progress_bar
 
-    try:
-        from deeplinear.estimators import DeepLinearRegressor
-    except ImportError as error:
-        raise UsageError(f"dln regress needs scikit-learn, which is not installed ({one_line(error)}).") from None
     interrupts_raise()
     try:
         with output_kept_pure(), progress_bar("regress") as progress, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = DeepLinearRegressor(**settings, progress=watched(progress)).fit(X, Y)
+            model = estimators().DeepLinearRegressor(**settings, progress=watched(progress)).fit(X, Y)
     except (ValueError, TypeError) as error:
         raise UsageError(one_line(error)) from None
     return model, [one_line(item.message) for item in caught]

@@ -1,12 +1,11 @@
 """What all commands share: exit codes, precision, streams. Imports nothing heavy."""
 
 import contextlib
-import difflib
 import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,15 @@ def numerics() -> None:
     prepare()
 
 
+def estimators() -> Any:
+    """The package of estimators, or a usage error that says what to install."""
+    try:
+        import deeplinear.estimators
+    except ImportError as error:
+        raise UsageError(str(error)) from None
+    return deeplinear.estimators
+
+
 def one_line(text: object) -> str:
     """A message without line breaks."""
     return " ".join(str(text).split())
@@ -42,14 +50,6 @@ def one_line(text: object) -> str:
 def say(text: object) -> None:
     """One line on the error stream."""
     typer.echo(one_line(text), err=True)
-
-
-def near_name(name: str, options: Iterable[str]) -> str:
-    """The sentence of `deeplinear.core.near_name`, without JAX, which that package loads."""
-    options = list(options)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    guess = f"Did you mean '{close[0]}'? " if close else ""
-    return f"{guess}Known: {', '.join(options)}."
 
 
 def check_asked(noun: str, names: Sequence[str], everything: bool, paper: str | None) -> None:

@@ -114,6 +114,27 @@ def column_places(table: Table, wanted: str, flag: str) -> list[int]:
     return found
 
 
+def with_own_names(table: Table, path: str, where: str) -> Table:
+    """The table, if its columns have different names."""
+    twice = [name for name in table.columns if table.columns.count(name) > 1]
+    if twice:
+        raise UsageError(f"{where}: {path} must have different column names, but '{twice[0]}' is there twice.")
+    return table
+
+
+def without_gaps(table: Table, places: Sequence[int], path: str, where: str, advice: str) -> np.ndarray:
+    """The numbers of some columns, or a refusal that names the first gap and says what to do."""
+    values = table.values[:, list(places)]
+    gaps = np.argwhere(np.isnan(values))
+    if len(gaps):
+        row, column = gaps[0]
+        raise UsageError(
+            f"{where}: {path} must have no gaps in columns that are used, but row {names_of(table, [row])[0]}, column "
+            f"'{table.columns[places[column]]}' is empty or NaN ({len(gaps)} such in all); {advice}."
+        )
+    return values
+
+
 def write_table(file: Path, values: np.ndarray, like: Table, kept: np.ndarray | None = None) -> Path:
     """Write numbers in the form of a table that was read; cells marked by `kept` as they were written there."""
     with file.open("w", newline="", encoding="utf-8") as stream:

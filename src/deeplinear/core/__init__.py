@@ -1,5 +1,6 @@
 """The ground: annotations, errors, linear algebra, integrators, trajectories."""
 
+from deeplinear._about import near_name as near_name
 from deeplinear.core._describe import describe as describe
 from deeplinear.core._errors import (
     RESULTS as RESULTS,
@@ -11,7 +12,6 @@ from deeplinear.core._errors import (
     check_shape as check_shape,
     check_x64 as check_x64,
     is_concrete as is_concrete,
-    near_name as near_name,
 )
 from deeplinear.core._exponential import Exponential as Exponential, phi as phi
 from deeplinear.core._integrate import Integral as Integral, integrate as integrate

@@ -1,9 +1,8 @@
 """Outcomes of a numerical run, exceptions, and checks of arguments with messages in plain words."""
 
-import difflib
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -78,19 +77,6 @@ class HypothesisError(ValueError):
         self.hypothesis = hypothesis
         self.residual = residual
         self.tolerance = tolerance
-
-
-def near_name(name: str, options: Iterable[str]) -> str:
-    """Sentence that suggests the option closest to a misspelt name and lists them all.
-
-    Example:
-        >>> near_name("adma", ["adam", "flow"])
-        "Did you mean 'adam'? Known: adam, flow."
-    """
-    options = list(options)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    guess = f"Did you mean '{close[0]}'? " if close else ""
-    return f"{guess}Known: {', '.join(options)}."
 
 
 def is_concrete(value: Any) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deeplinear.core._errors import RESULTS, NumericalError, near_name
+from deeplinear._about import near_name
+from deeplinear.core._errors import RESULTS, NumericalError
 
 if TYPE_CHECKING:
     import xarray

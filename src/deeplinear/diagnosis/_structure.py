@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, spectrum_effective_rank, spectrum_stable_rank
 from deeplinear.diagnosis._finding import STANDING, Finding, standing_of
 from deeplinear.landscape import balance_report, balanced_representative, canonical_form, minimal_norm
 from deeplinear.models import lambda_estimate
@@ -227,18 +227,10 @@ def _spectrum(widths: tuple[int, ...], layers: Layers, values: np.ndarray) -> li
         ),
     ]
     if rank:
-        shares = values / np.sum(values)
-        shares = shares[shares > 0]
+        stable, effective = float(spectrum_stable_rank(values)), float(spectrum_effective_rank(values))
         found += [
-            Finding(
-                "product", "stable rank", value=float(np.sum((values / values[0]) ** 2)), source="core.stable_rank"
-            ),
-            Finding(
-                "product",
-                "effective rank",
-                value=float(np.exp(-np.sum(shares * np.log(shares)))),
-                source="core.effective_rank",
-            ),
+            Finding("product", "stable rank", value=stable, source="core.stable_rank"),
+            Finding("product", "effective rank", value=effective, source="core.effective_rank"),
             Finding("product", "condition number on its range", value=float(values[0] / values[rank - 1])),
         ]
     else:

@@ -1,5 +1,13 @@
 """Estimators in the manner of scikit-learn, for people with data."""
 
+import importlib.util
+
+if importlib.util.find_spec("sklearn") is None:
+    raise ImportError(
+        "deeplinear.estimators needs scikit-learn, which is not installed; install the extra: "
+        "pip install 'deeplinear[estimators]'"
+    )
+
 from deeplinear.estimators._completion import (
     CompletionProgress as CompletionProgress,
     DeepMatrixCompletion as DeepMatrixCompletion,

@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 
 from deeplinear.core import check_count, check_number
 from deeplinear.estimators._base import in_64_bit
-from deeplinear.estimators._learning import DENSE, Factors, Learner, Path, follow
+from deeplinear.estimators._learning import DENSE, Factors, Learner, Path, follow, rms
 from deeplinear.estimators._mask_report import mask_report
 from deeplinear.estimators._observed import Entries, Frame, checked_places, framed, listed, observed
-from deeplinear.models import entry_connectivity
 
 WHERE = "DeepMatrixCompletion"
 WIDTH = 32
@@ -65,7 +64,8 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
             lie apart by more than their spreads.
         held_out: Part of the entries that decides where to stop; with 0 the fit goes on to `tolerance`.
         tolerance: Root mean square residual, relative to the spread of the data, at which a fit ends at the latest.
-        max_levels: Levels of the loss, each 5 % below the last, after which a fit ends at the latest.
+        max_levels: Levels of the loss after which a fit ends at the latest. They lie 5 % apart, below a hundredth of
+            the first loss 20 %; where 100 steps do not reach the next one, these count as one.
         restarts: Fits from different starts and with different entries held out; predictions are their mean, and their
             spread says what depends on chance. It is no bound on errors: rows with few entries fall back to their
             offsets in every fit; `mask_report_` names them, and `held_out_error_` tells the size of errors.
@@ -81,7 +81,8 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         singular_values_: Of the network's part, in units of the data's spread.
         effective_rank_path_: Effective rank at each level of the (first) fit; `path_` has times and errors too.
         held_out_error_: Root mean square error on entries held out, in units of the data; NaN if there were none. These
-            entries also chose where to stop, so it is somewhat too good.
+            entries also chose where to stop, so it is somewhat too good. After a warm start without new ones to hold
+            out it is still that of the fit before.
         mask_report_: What the pattern of observed entries can say; prints as text.
         scaling_: Units that were chosen.
         offsets_: Offsets that were chosen.
@@ -162,16 +163,15 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
     @in_64_bit
     def _learn(self, entries: Entries) -> None:
         self._check(entries)
-        generators = check_random_state(self.random_state)
-        seeds = generators.randint(np.iinfo(np.int32).max, size=self.restarts)
+        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.restarts)
+        learner, asked = self._learner(entries), (self.offsets, self.scaling)
         before = getattr(self, "_fitted", None) if self.warm_start else None
-        if before is not None and (before.learner != self._learner(entries) or not before.asked(self)):
+        if before is not None and (before.learner, before.asked) != (learner, asked):
             before = None
-        frame = framed(WHERE, entries, self.offsets, self.scaling) if before is None else before.frame
-        inner = entries.of(frame.inner(entries))
-        learner = self._learner(entries)
         if before is not None:
-            self._warn(before)
+            self._warn()
+        frame = framed(WHERE, entries, *asked) if before is None else before.frame
+        inner = entries.of(frame.inner(entries))
         paths, layers, errors = [], [], []
         for restart, seed in enumerate(seeds):
             start = None if before is None else before.layers[restart % len(before.layers)]
@@ -185,9 +185,8 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
             np.concatenate([one.left for one in factors], axis=1) / len(factors),
             np.concatenate([one.right for one in factors], axis=0),
         )
-        asked = (self.offsets, self.scaling)
         if before is None or len(errors[0]):
-            self.held_out_error_ = _rms(np.concatenate(errors)) if len(errors[0]) else float("nan")
+            self.held_out_error_ = rms(np.concatenate(errors)) if len(errors[0]) else float("nan")
         self._fitted = _Fitted(learner, frame, tuple(layers), tuple(factors), mean, inner, asked)
         self._tell(entries, paths, mean)
 
@@ -252,14 +251,14 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         method = ("flow" if height * width <= DENSE else "adam") if self.method == "auto" else self.method
         return Learner(entries.shape, int(self.depth), hidden, method)
 
-    def _warn(self, before: "_Fitted") -> None:
+    def _warn(self) -> None:
         """The theory's warning: at depth 2 the parts of a disconnected pattern are learnt apart from each other."""
-        old = entry_connectivity(before.seen.rows, before.seen.columns, before.seen.shape)
-        if self.depth == 2 and len(old.components) > 1:
+        parts = len(self.mask_report_.connectivity.components)
+        if self.depth == 2 and parts > 1:
             warnings.warn(
-                f"{WHERE}: the entries of the last fit fall into {len(old.components)} parts that are not joined. At "
-                "depth 2 a network learns such parts apart from each other, and their sum has a high rank that it "
-                "keeps when entries that join them arrive. Take depth=3 or more, or warm_start=False.",
+                f"{WHERE}: the entries of the last fit fall into {parts} parts that are not joined. At depth 2 a "
+                "network learns such parts apart from each other, and their sum has a high rank that it keeps when "
+                "entries that join them arrive. Take warm_start=False.",
                 PlasticityWarning,
                 stacklevel=4,
             )
@@ -364,10 +363,9 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         filled = X.copy()
         known = self._rows or {}
         places = np.array([known.get(_fingerprint(row), -1) for row in X], dtype=int)
-        old = np.flatnonzero(places >= 0)
         gaps = np.isnan(X)
         rows, columns = np.nonzero(gaps & (places >= 0)[:, None])
-        if len(old) and len(rows):
+        if len(rows):
             filled[rows, columns] = self.predict_entries(places[rows], columns)
         new = np.flatnonzero((places < 0) & gaps.any(axis=1))
         if len(new):
@@ -398,20 +396,20 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         seen = self.path_.held_out[self.path_.best]
         if np.isfinite(seen):
             return float(seen)
-        return _rms(fitted.mean.at(fitted.seen.rows, fitted.seen.columns) - fitted.seen.values)
+        return rms(fitted.mean.at(fitted.seen.rows, fitted.seen.columns) - fitted.seen.values)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64"]
-        tags.non_deterministic = False
         return tags
 
 
 @dataclasses.dataclass(frozen=True)
 class _Fitted:
-    """What a fit leaves: networks of all restarts, their mean as two factors, the entries in units of one."""
+    """What a fit leaves: networks of all restarts, their mean as two factors, the entries in units of one, and what
+    offsets and units were asked for."""
 
     learner: Learner
     frame: Frame
@@ -419,11 +417,7 @@ class _Fitted:
     factors: tuple[Factors, ...]
     mean: Factors
     seen: Entries
-    wanted: tuple[str, str]
-
-    def asked(self, estimator: "DeepMatrixCompletion") -> bool:
-        """Whether the fit was asked for the same offsets and units."""
-        return self.wanted == (estimator.offsets, estimator.scaling)
+    asked: tuple[str, str]
 
 
 def _new(entries: Entries, seen: Entries) -> np.ndarray:
@@ -445,7 +439,3 @@ def _written(entries: Entries) -> np.ndarray:
     matrix = np.full(entries.shape, np.nan)
     matrix[entries.rows, entries.columns] = entries.values
     return matrix
-
-
-def _rms(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(values**2)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import RESULTS, NumericalError
+from deeplinear.core import RESULTS, NumericalError, spectrum_effective_rank
 from deeplinear.dynamics import Adam, GradientFlow, resume, simulate, until
 from deeplinear.estimators._observed import Entries
 from deeplinear.models import Completion, DeepLinear, Problem, sparse_completion
@@ -65,7 +65,7 @@ class Factors:
 
 @dataclasses.dataclass(frozen=True)
 class Path:
-    """What was seen on the way, level by level.
+    """What was seen on the way, at levels of the loss or after some steps, whichever came first.
 
     Attributes:
         times: Time of the flow, or number of steps.
@@ -83,15 +83,6 @@ class Path:
     def best(self) -> int:
         """Position of the smallest error on the entries held out; the last if there were none."""
         return int(np.nanargmin(self.held_out)) if np.any(np.isfinite(self.held_out)) else len(self.times) - 1
-
-
-def effective_rank(values: np.ndarray) -> float:
-    """Exponential of the entropy of singular values; 0 if all of them vanish."""
-    total = values.sum()
-    if not total > 0:
-        return 0.0
-    shares = values[values > 0] / total
-    return float(np.exp(-np.sum(shares * np.log(shares))))
 
 
 def side(size: int) -> int:
@@ -186,7 +177,9 @@ class Learner:
 
 
 def _sound(run: Any) -> Any:
-    """A run that did not break down."""
+    """A run that did not break down and was not interrupted."""
+    if run.result is RESULTS.interrupted:
+        raise KeyboardInterrupt
     if run.result.failed:
         raise NumericalError(run.result, "The values may be too far apart in size; try scaling='columns'.")
     return run
@@ -218,12 +211,12 @@ def follow(
     """
     rows, best, error = [], params, np.inf
     since, steps, needed = 0, 0, 0
-    size = float(np.sqrt(np.mean(fitted.values**2)))
+    size = rms(fitted.values)
     for count, run in enumerate(learner.stations(fitted, params, tolerance**2), start=1):
         factors = learner.factors(run.params)
         train = float(np.sqrt(2 * float(run["loss"][-1]) / len(fitted)))
-        seen = _rms(factors.at(held.rows, held.columns) - held.values) if len(held) else np.nan
-        rows.append((float(run.times[-1]), train, seen, effective_rank(factors.singular_values())))
+        seen = rms(factors.at(held.rows, held.columns) - held.values) if len(held) else np.nan
+        rows.append((float(run.times[-1]), train, seen, _effective_rank(factors.singular_values())))
         report(count, train, seen)
         since, steps = since + 1, steps + int(run.stats["accepted_steps"])
         if not len(held) or seen < error:
@@ -236,5 +229,10 @@ def follow(
     return Path(times, errors, unseen, ranks), best
 
 
-def _rms(values: np.ndarray) -> float:
+def _effective_rank(values: np.ndarray) -> float:
+    return float(spectrum_effective_rank(values)) if values.any() else 0.0
+
+
+def rms(values: np.ndarray) -> float:
+    """Root mean square."""
     return float(np.sqrt(np.mean(values**2)))

@@ -123,7 +123,7 @@ class Frame:
 
     Attributes:
         centres: $c_j$, means of columns that have units of their own; zero otherwise.
-        units: $u_j$, of the columns; zero for a column whose numbers are all the same.
+        units: $u_j$, of the columns; zero for a centred column whose numbers are all the same.
         mean: $m$.
         rows: $a_i$.
         columns: $b_j$.
@@ -191,7 +191,8 @@ def framed(where: str, entries: Entries, offsets: str, scaling: str) -> Frame:
     taken = offsets if offsets != "auto" else "columns" if own else "both"
     centred = own and taken in ("both", "columns")
     centres = means if centred else np.zeros(width)
-    units = np.where(varies, spread, np.where(counts > 1, 0.0, 1.0)) if own else np.ones(width)
+    still = np.where(counts > 1, 0.0, 1.0) if centred else np.where(means != 0, np.abs(means), 1.0)
+    units = np.where(varies, spread, still) if own else np.ones(width)
     values = _over(entries.values - centres[columns], units[columns])
     mean = float(values.mean()) if taken != "none" and not centred else 0.0
     left = values - mean
