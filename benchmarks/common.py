@@ -95,7 +95,7 @@ def _processor() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the versions as plain values; `load` is the mean number of busy cores over the last minute."""
+    """The machine and the versions as plain values; of cores those that may be used and the mean of busy ones."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -105,7 +105,7 @@ def machine() -> dict[str, Any]:
     return {
         "device": device_name(),
         "processor": _processor(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         "versions": versions,
