@@ -12,7 +12,7 @@ BENCH  := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reproduce test check bench clean
+.PHONY: help demo reproduce test lint check bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -34,14 +34,20 @@ reproduce: $(READY) ## Run every experiment and check (PRESET=paper for the pape
 	$(VENV)/bin/dln report --store $(OUT) || worst=$$?; \
 	exit $$worst
 
-check: $(READY) ## Lint, formatting, types and import contracts only
+lint: $(READY)
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	$(PY) -m pyright
 	$(VENV)/bin/lint-imports
 
-test: check ## Everything a change must pass: check, then the tests
-	$(PY) -m pytest -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(TESTS)
+check: lint ## Lint, formatting, import contracts and types only
+	$(PY) -m pyright
+
+# Types take one core for minutes, so they are checked beside the tests and told after them.
+test: lint ## Everything a change must pass: check and the tests
+	@$(PY) -m pyright > $(VENV)/types.txt 2>&1 & types=$$!; \
+	$(PY) -m pytest -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(TESTS); tests=$$?; \
+	wait $$types; wrong=$$?; echo "Types:"; cat $(VENV)/types.txt; \
+	[ $$tests -eq 0 ] && exit $$wrong; exit $$tests
 
 bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/performance.md
 	@set -e; for script in completion ensemble exact distances recurrent saddles sparse cluster \

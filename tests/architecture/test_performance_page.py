@@ -38,7 +38,8 @@ def test_a_faster_peer_is_told(writer: ModuleType) -> None:
         contestant("descent", 1.0, error=0.1, kind="descent"),
     ]
     assert writer.ahead(case) is False
-    assert writer.on_time(case) == ["Behind fast (0.5 of our time): the aim is missed by a factor of 2.", "Because."]
+    told = ["Behind fast (0.5 of our time): the aim is missed by a factor of 2.", "Likely reason: Because."]
+    assert writer.on_time(case) == told
     assert writer.on_gradients(case) == [
         "The best explicit peer, slow, needs 4 times our gradients: the aim of 10 is missed by a factor of 2.5."
     ]

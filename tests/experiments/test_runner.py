@@ -256,7 +256,8 @@ def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path) -> None:
             process.kill()
     assert process.returncode == 130, err
     told = json.loads(out)
-    assert told["ok"] is False and len(told["members"]) == completed(folder) >= 2
+    assert told["ok"] is False and len(told["members"]) >= 2
+    assert completed(folder) - len(told["members"]) in (0, 1)  # the signal may come when one is stored, not yet counted
     assert "the same command goes on" in err and "Traceback" not in err
 
 
