@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from deeplinear.core import RESULTS
-from deeplinear.dynamics import GradientDescent, GradientFlow, simulate
+from deeplinear.core import RESULTS, NumericalError, dopri8, tsit5
+from deeplinear.dynamics import GradientDescent, GradientFlow, ensemble, simulate, until
 from deeplinear.models import DeepLinear, Energy, Gaussian, Problem, ScaledIdentity, SquaredDistance
 from deeplinear.probes import loss, product
 
@@ -48,6 +48,11 @@ def test_an_endless_plateau_is_crossed_and_not_taken_for_a_rest() -> None:
     for recorded, diagonal in zip(run["product"], exact, strict=True):
         assert np.abs(np.diag(recorded) - diagonal).max() < 1e-5
         assert recorded[0, 1] == recorded[1, 0] == 0
+    # From 1e-9 the wait is so long that its clock cannot tell the steps of the transition from none.
+    problem, params = identity_start(depth, 1e-9)
+    run = simulate(problem, params, GradientFlow(1e-12), times=times * (size / 1e-9) ** 2, probes=[product])
+    assert run.result.finished
+    np.testing.assert_allclose(run["product"][-1], np.diag(TARGET), atol=1e-10)
 
 
 @pytest.mark.parametrize("rtol", [1e-2, 1e-3, 1e-4, 1e-6, 1e-8])
@@ -105,6 +110,67 @@ def test_huge_weights_come_down() -> None:
     for recorded, y in zip(run["product"][1:], exact.T, strict=True):
         reference = y[9:].reshape(3, 3) @ y[:9].reshape(3, 3)
         assert np.abs(recorded - reference).max() < 1e-5 * max(1.0, np.abs(reference).max())
+
+
+def cancelling(matrix):
+    """Half the squared distance from the target, with rounding of the size of the target's square."""
+    return 0.5 * jnp.sum(matrix**2) - jnp.sum(jnp.diagonal(matrix) * TARGET) + 0.5 * TARGET @ TARGET
+
+
+def test_rounding_of_the_loss_refuses_no_step(seed: int) -> None:
+    """From 1e-16 on the value of the loss is noise, while its gradient still tells down from up."""
+    problem = Problem(DeepLinear((2, 2, 2)), Energy(cancelling))
+    params = Gaussian(0.5)(problem.model, jax.random.key(seed))
+    run = simulate(problem, params, GradientFlow(1e-6, integrator=tsit5()), times=[0.0, 1000.0], probes=[product])
+    assert run.result is RESULTS.completed
+    assert run.stats["accepted_steps"] < 3000 and run.stats["rejected_steps"] < 1000
+    np.testing.assert_allclose(run["product"][-1], np.diag(TARGET), atol=1e-9)
+
+
+def noisy(matrix):
+    """Its gradient has noise of 1e-10."""
+    return 0.5 * jnp.sum((matrix - jnp.diag(TARGET)) ** 2) + 1e-20 * jnp.sum(jnp.cos(1e10 * matrix))
+
+
+@pytest.mark.parametrize("strategy", ["threads", "vector"])
+def test_a_tolerance_below_the_noise_ends_the_run_and_says_so(strategy: str, seed: int) -> None:
+    problem = Problem(DeepLinear((2, 2, 2)), Energy(noisy))
+    params = Gaussian(0.5)(problem.model, jax.random.key(seed))
+    methods = [GradientFlow(rtol, integrator=dopri8()) for rtol in (1e-14, 1e-9)]
+    many = ensemble(problem, [params] * 2, methods, times=[0.0, 20.0], strategy=strategy)
+    assert [RESULTS(code) for code in many.results.tolist()] == [RESULTS.step_too_small, RESULTS.completed]
+    assert (many.stats["accepted_steps"] + many.stats["rejected_steps"]).max() < 5000
+    end, step = float(many.final_time[0]), float(many.stats["step_size"][0])
+    assert 0 < end < 20 and 0 < step < 1e-4
+    with pytest.raises(NumericalError, match=r"tolerance cannot be reached.*Raise rtol") as caught:
+        many.raise_on_failure()
+    assert str(caught.value).endswith(f"Members [0] failed, the first at t = {end:.9g} with a step of {step:.3g}.")
+    assert "with a step of" in many.member(0).summary()
+
+
+def test_tiny_steps_with_a_reason_are_taken() -> None:
+    """From a scale of 1e-9, with more outputs within 1e-9 time units than crawling steps would be borne."""
+    problem, params = identity_start(2, 1e-9)
+    times = np.append(np.linspace(0.0, 1e-9, 1500), [50.0])
+    run = simulate(problem, params, GradientFlow(1e-8, integrator=tsit5()), times=times, probes=[product])
+    assert run.result is RESULTS.completed
+    grown = 1e-18 * np.exp(2 * TARGET * 50.0)
+    np.testing.assert_allclose(np.diag(run["product"][-1]), TARGET * grown / (TARGET - 1e-18 + grown), rtol=1e-5)
+
+
+def stair(t, params, problem):
+    """One until the weight is a half, then zero."""
+    return jnp.where(params[0][0, 0] > 0.5, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.999])
+def test_a_rule_whose_value_jumps_is_met_at_the_jump(threshold: float) -> None:
+    """The weight is 1 - 0.9 exp(-t)."""
+    problem = Problem(DeepLinear((1, 1)), SquaredDistance(np.ones((1, 1))))
+    method, rule = GradientFlow(1e-8, integrator=tsit5()), until(stair, below=threshold)
+    run = simulate(problem, (np.full((1, 1), 0.1),), method, horizon=10.0, until=rule)
+    assert run.result is RESULTS.stopped and run.stats["accepted_steps"] < 1000
+    assert float(run.final_time) == pytest.approx(np.log(0.9 / 0.5), abs=1e-7)
 
 
 @pytest.mark.parametrize("method", [None, GradientDescent(0.1)], ids=["flow", "update"])

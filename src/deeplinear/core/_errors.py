@@ -52,8 +52,9 @@ _MESSAGES = {
         "energy that is unbounded below, or an initialisation so large that products of layers overflow."
     ),
     RESULTS.step_too_small: (
-        "The step size fell below the spacing of floating-point numbers. Likely causes: a tolerance tighter than "
-        "rounding allows, an energy whose gradient is discontinuous, or a solution that escapes in finite time."
+        "Steps became so small that rounding or noise decides about them: the tolerance cannot be reached. Likely "
+        "causes: a tolerance tighter than rounding allows, an energy whose gradient is discontinuous or noisy, or a "
+        "solution that escapes in finite time. Raise rtol, give an atol for layers near zero, or change the integrator."
     ),
 }
 

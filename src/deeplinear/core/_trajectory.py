@@ -137,11 +137,17 @@ class Trajectory:
 
     def raise_on_failure(self) -> "Trajectory":
         """This trajectory, or `NumericalError` if a run in it broke down."""
+        if self.failed and self.is_ensemble:
+            first = self.member(self.failed[0])
+            raise NumericalError(first.result, f"Members {list(self.failed)} failed, the first {first._where()}.")
         if self.failed:
-            code = RESULTS(int(np.atleast_1d(self.results)[self.failed[0]]))
-            detail = f"Members {list(self.failed)} failed." if self.is_ensemble else ""
-            raise NumericalError(code, detail)
+            raise NumericalError(self.result, f"The run ended {self._where()}.")
         return self
+
+    def _where(self) -> str:
+        """Where a single run ended: its time, and its step size if it has one."""
+        step = f" with a step of {self.stats['step_size']:.3g}" if "step_size" in self.stats else ""
+        return f"at t = {self.final_time:.9g}{step}"
 
     def __repr__(self) -> str:
         outcome = ", ".join(f"{len(m)} {name}" for name, m in self.outcomes().items()) if self.is_ensemble else ""
@@ -165,7 +171,8 @@ class Trajectory:
                 )
             rows.append(("final time", _spread(self.final_time)))
         else:
-            text = f"{self.result.name}" + (f" ({self.rule})" if self.rule else "") + f" at t = {self.final_time:.6g}"
+            where = self._where() if self.result.failed else f"at t = {self.final_time:.6g}"
+            text = f"{self.result.name}" + (f" ({self.rule})" if self.rule else "") + f" {where}"
             rows.append(("outcome", text))
             if not self.result.finished:
                 rows.append(("", self.result.message))

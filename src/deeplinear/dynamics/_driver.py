@@ -402,7 +402,8 @@ class Driver:
         new = (self.recorder.lengths[ids] == 0) | (last != np.asarray(state.t)[:live])
         self.single(ids, problem, state, new)
         with self.lock:
-            for name, value in (("y", state.y), ("rule", state.rule), *_counters(state), *_portable(state)):
+            step = [("step", state.h)] if isinstance(state, _flow.FlowState) else []
+            for name, value in (("y", state.y), ("rule", state.rule), *step, *_counters(state), *_portable(state)):
                 array = np.asarray(value)
                 if name not in self.kept:
                     self.kept[name] = np.zeros((self.members, *array.shape[1:]), array.dtype)
@@ -434,6 +435,7 @@ class Driver:
         stats: dict[str, Any] = {"accepted_steps": steps}
         if flow:
             stats |= {"rejected_steps": counts["stat_rejected"], "stabilised_steps": counts["stat_stabilised"]}
+            stats["step_size"] = kept["step"]
         hides = isinstance(self.method, GradientFlow) and isinstance(self.method.integrator, Implicit)
         if flow and not hides:
             stats["gradient_evaluations"] = counts["stat_evaluations"]

@@ -43,6 +43,13 @@ DENSE = 200
 """Largest number of weights for dense linear algebra."""
 RETURN = 10
 """Stabilised steps that an explicit pair could have taken before it takes over again."""
+INSTANT = 1e-9
+"""Step, in units of the time scale of the flow, that is short enough to say when a stopping rule was met."""
+CRAWL = 1e-3
+"""Share of the step that the order of the method is good for, below which a step crawls."""
+PATIENCE = 1000
+"""Crawling steps in a row after which a flow is given up. Where a tiny step has a passing cause, such as a kink or the
+start, the ones after it grow fivefold each."""
 
 
 class Switching(eqx.Module):
@@ -109,7 +116,10 @@ class GradientField(AbstractField):
 
 
 class FlowState(NamedTuple):
-    """Everything a flow needs to go on; `age` counts the steps since the spectral radius was estimated."""
+    """Everything a flow needs to go on.
+
+    `age` counts the steps since the spectral radius was estimated, `stalled` the crawling steps in a row.
+    """
 
     t: Scalar
     y: Vector
@@ -124,6 +134,7 @@ class FlowState(NamedTuple):
     loss: Scalar
     values: Float[Array, " rules"]
     retries: Int[Array, ""]
+    stalled: Int[Array, ""]
     window: Int[Array, ""]
     accepted: Int[Array, ""]
     rejected: Int[Array, ""]
@@ -168,6 +179,7 @@ def start(problem: Problem, rules: tuple[Until, ...], y: Vector, t: Scalar) -> F
         loss=problem.value(params),
         values=values.astype(y.dtype),
         retries=zero,
+        stalled=zero,
         window=zero,
         accepted=zero,
         rejected=zero,
@@ -274,13 +286,17 @@ def attempt(
     sizes = jnp.maximum(_norms(y, shapes), _norms(new, shapes))
     scale = jnp.maximum(method.atol + method.rtol * sizes, FLOOR * eps * sizes)
     ratio = jnp.max(_norms(error, shapes) / jnp.maximum(scale, jnp.finfo(dtype).tiny))
-    speed, before = jnp.linalg.norm(slope), jnp.linalg.norm(f)
-    noise = 1e3 * eps * state.rho * jnp.linalg.norm(y)
+    speed, before, size = jnp.linalg.norm(slope), jnp.linalg.norm(f), jnp.linalg.norm(y)
+    noise = 1e3 * eps * state.rho * size
+    rate = jnp.maximum(state.rho, before / jnp.maximum(size, jnp.finfo(dtype).tiny))
     growth = jnp.log(jnp.maximum(speed / before, 1.0))
     ratio = jnp.maximum(ratio, jnp.where(speed > noise, (growth / allowed) ** (1.0 / exponent), 0.0))
-    # The loss falls along a flow: a step that raises it beyond rounding is too long.
+    # The loss falls along a flow: a step that raises it is too long. Where the rise may be rounding of the loss, the
+    # gradients decide: they change the loss by their mean along the step, to third order.
     value = problem.value(unflatten(new, shapes))
-    rises = (value > state.loss + 1e-9 * jnp.abs(state.loss)) & (before > noise)
+    gap, worth = value - state.loss, jnp.abs(state.loss)
+    rounded = (gap < 16 * eps * (worth + state.rho * size**2)) & (jnp.sum((f + slope) * (new - y)) > 0)
+    rises = (gap > 1e-9 * worth) & ~rounded & (before > noise)
     ratio = jnp.where(rises, jnp.maximum(ratio, 2.0 ** (1.0 / exponent)), ratio)
     ratio = jnp.where(jnp.isfinite(ratio) & jnp.all(jnp.isfinite(slope)), ratio, jnp.inf)
     good = ratio <= 1
@@ -291,7 +307,8 @@ def attempt(
     # A step cut short to land on an output says little about the next one.
     proposed = jnp.where(good & (h < wanted), jnp.maximum(wanted, h * factor), h * factor)
 
-    # Stopping rules; a step that jumps past its threshold is taken back and shortened.
+    # Stopping rules; a step that jumps past its threshold is taken back and shortened, down to where a value that is
+    # not continuous must be the cause.
     t = jnp.where(lands, goal, state.t + h)
     params = unflatten(new, shapes)
     stop, back, fraction, rule = jnp.zeros((), bool), jnp.zeros((), bool), jnp.ones((), dtype), state.rule
@@ -303,7 +320,7 @@ def attempt(
         far = jnp.abs(values - thresholds) > 0.01 * jnp.maximum(jnp.abs(thresholds), eps * jnp.abs(state.values))
         fractions = jnp.where(met & far, _locate(state.values, values, thresholds), 1.0)
         fraction = jnp.min(fractions)
-        back = good & (fraction < 1) & (state.retries < 20)
+        back = good & (fraction < 1) & (state.retries < 20) & (h * rate > INSTANT)
         stop = good & ~back & jnp.any(met)
         rule = jnp.where(stop, jnp.argmax(met), rule).astype(int)
     take = good & ~back
@@ -322,6 +339,12 @@ def attempt(
         # A stabilised step may have failed because the radius has grown.
         age = jnp.where(turn | (state.stiff & ~good), REFRESH, age)
 
+    # A smooth field allows steps of about `allowed` of its time scales. Far shorter ones again and again mean that
+    # errors are rounding or noise. Steps cut short for an output do not count. Nor does it matter whether the clock can
+    # tell t + h from t: the field does not depend on time, and after a wait of 1e18 the weights move within one tick.
+    crawls = h * rate < CRAWL * allowed
+    stalled = jnp.where(h < wanted, state.stalled, jnp.where(crawls, state.stalled + 1, 0))
+
     accepted = state.accepted + take
     ended = lands & (goal >= plan.horizon)
     result = jnp.select(
@@ -329,7 +352,7 @@ def attempt(
             take & stop,
             take & ended,
             take & (speed == 0),
-            ~take & (proposed * before <= 1e-3 * eps * jnp.linalg.norm(y)),
+            (~good & (proposed * before <= 1e-3 * eps * size)) | (stalled >= PATIENCE),
             take & (jnp.maximum(jnp.linalg.norm(new), speed) > huge),
             accepted >= plan.max_steps,
         ],
@@ -365,6 +388,7 @@ def attempt(
         loss=pick(value, state.loss),
         values=pick(values, state.values),
         retries=jnp.where(back, state.retries + 1, 0),
+        stalled=stalled,
         window=state.window + (take & lands & listed),
         accepted=accepted,
         rejected=state.rejected + ~good,
