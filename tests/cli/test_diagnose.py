@@ -32,6 +32,7 @@ def files(tmp_path: Path) -> Path:
     rows = "\n".join(",".join(map(str, row)) for row in TARGET)
     (tmp_path / "named.csv").write_text(f"a,b,c\n{rows}\n")
     np.savetxt(tmp_path / "turned.csv", inputs.T, delimiter=",")
+    np.savetxt(tmp_path / "told.csv", (TARGET @ inputs).T, delimiter=",")
     return tmp_path
 
 
@@ -59,6 +60,10 @@ def test_weights_and_task(files: Path) -> None:
     sampled = json.loads(dln("diagnose", files / "weights.npz", "--data", files / "data.npz", "--json").stdout)
     rates = {one["name"]: one["value"] for one in sampled["predictions"]}
     assert rates["late_rate"] == pytest.approx(predictions["late_rate"] / 3, rel=1e-9)
+    tables = ["--inputs", files / "turned.csv", "--outputs", files / "told.csv", "--rows", "--no-theorems", "--json"]
+    turned = json.loads(dln("diagnose", files / "weights.npz", *tables).stdout)
+    assert turned["predictions"] == sampled["predictions"]
+    np.testing.assert_allclose(turned["limit"], TARGET, atol=1e-9)
 
 
 def test_weights_alone_and_entries_that_are_missing(files: Path) -> None:
@@ -88,7 +93,10 @@ def test_a_prediction_that_differs_is_an_exit_code(files: Path, monkeypatch: pyt
         (("weights.npz", "--simulate"), "--simulate needs a task"),
         (("weights.npz", "--mask", "target.csv"), "the task must be given by --target"),
         (("weights.npz", "--target", "wide.csv"), "--target must have shape (3, 3)"),
-        (("weights.npz", "--inputs", "turned.csv", "--outputs", "turned.csv"), "its transpose would fit"),
+        (("weights.npz", "--inputs", "turned.csv", "--outputs", "turned.csv"), "its transpose would fit, give --rows"),
+        (("weights.npz", "--target", "target.csv", "--rows"), "--rows must be given with inputs and outputs only"),
+        (("weights.npz", "--names", "W1,W1"), "names must differ from each other"),
+        (("weights.npz", "--data", "none.npz"), "none.npz must be a readable file, but: No such file"),
         (("weights.npz", "--data", "other.npz"), "must hold target, target and mask, or inputs and outputs"),
         (("weights.npz", "--data", "cut.npz"), "must be a readable .npz"),
         (("cut.npz",), "must be a well-formed file of numbers"),

@@ -263,10 +263,107 @@ def test_a_run_of_ones_own(learner: Diagnosis) -> None:
     assert predicted(early, "loss_end").agrees is None and "not come to rest" in predicted(early, "loss_end").reason
     with pytest.raises(ValueError, match="trajectory must start from params"):
         diagnose(SQUARED, two_layers(0.3), trajectory=run)
-    with pytest.raises(TypeError, match="trajectory must be a Trajectory, but is a dict"):
+    with pytest.raises(TypeError, match=r"trajectory must be a Trajectory, or a pair .* but is a dict"):
         diagnose(SQUARED, start, trajectory={})
     with pytest.raises(ValueError, match="must not both be given"):
         diagnose(SQUARED, start, trajectory=run, simulate=True)
+
+
+def test_the_limit_is_a_matrix(learner: Diagnosis) -> None:
+    """The whole target is learnt; a narrow hidden layer learns its best approximation, as Eckart and Young have it."""
+    limit = learner.limit
+    assert limit is not None
+    np.testing.assert_allclose(limit, TARGET, atol=1e-9)
+    assert predicted(learner, "product_end").agrees is True and line(learner, "the linear map that is learnt").value
+    np.testing.assert_array_equal(learner.to_json()["limit"], limit)
+    shown = str(learner).partition("\nlimit\n")[2].splitlines()[2:5]
+    np.testing.assert_allclose([[float(x) for x in row.split()] for row in shown], TARGET, rtol=0.01, atol=1e-6)
+    strengths = np.diag([0.5, 0.4])
+    frames = LEFT[:, :2], RIGHT[:, :2]
+    narrow = Problem(DeepLinear((3, 2, 3)), SquaredDistance(TARGET))
+    found = diagnose(narrow, (strengths @ frames[1].T, frames[0] @ strengths), theorems=False)
+    np.testing.assert_allclose(found.limit, frames[0] @ np.diag([3.0, 2.0]) @ frames[1].T, atol=1e-9)
+    off = predicted(found, "product_end").judged(tuple(map(tuple, TARGET)))
+    assert off.agrees is False  # the third mode is 1, the room 3e-4
+    bent = diagnose(SQUARED, (two_layers(0.4)[0], 1.5 * two_layers(0.4)[1] @ rotation(7)), theorems=False)
+    assert bent.limit is None and bent.to_json()["limit"] is None
+
+
+def descent(steps: int, step: float, skip: int) -> tuple[np.ndarray, list[list[np.ndarray]]]:
+    """Gradient descent in plain NumPy: times and layers of every so many steps."""
+    first, second = two_layers(0.4)
+    records = []
+    for n in range(steps + 1):
+        if n % skip == 0:
+            records.append([first.copy(), second.copy()])
+        gap = second @ first - TARGET
+        first, second = first - step * second.T @ gap, second - step * gap @ first.T
+    return step * skip * np.arange(len(records)), records
+
+
+def test_runs_as_plain_arrays() -> None:
+    start, step = two_layers(0.4), 0.01
+    times, records = descent(2000, step, 8)
+    found = diagnose(SQUARED, start, trajectory=(times, records), step=step, theorems=False)
+    assert [one.name for one in found.predictions if one.agrees is not True] == []
+    # What the steps have changed is more than a flow may, and is told where no step is given.
+    assert 1e-5 < predicted(found, "conserved").outcome < predicted(found, "conserved").atol < 0.05
+    few, ends = times[[0, -1]], [records[0], records[-1]]
+    stacked = [np.stack([record[k] for record in ends]) for k in (0, 1)]
+    for layers in (stacked, np.array(ends), [{"1.weight": a, "2.weight": b} for a, b in ends]):
+        same = diagnose(SQUARED, start, trajectory=(few, layers), step=step, theorems=False)
+        for name in ("product_end", "loss_end", "conserved"):
+            assert predicted(same, name).outcome == predicted(found, name).outcome
+    flow = diagnose(SQUARED, start, trajectory=(few, ends), theorems=False)
+    assert [one.name for one in flow.disagreements] == ["conserved"]
+    assert "too far apart" in predicted(flow, "learning_times").reason
+    late = diagnose(SQUARED, start, trajectory=(3 * times, records), step=step, theorems=False)  # a wrong clock
+    assert "learning_times" in [one.name for one in late.disagreements]
+    timeless = diagnose(SQUARED, start, trajectory=(None, ends), step=step, theorems=False)
+    assert predicted(timeless, "learning_times").agrees is None and predicted(timeless, "product_end").agrees is True
+    for trajectory, words in (
+        ((times[1:], records), "a time for each of its 251 records"),
+        ((-times, records), "must be finite and increase"),
+        ((times, records[::-1]), "must start from params.*copied when they were recorded"),
+        ((times[:2], [records[0], records[0][:1]]), r"record 1 of trajectory must have layers of shapes"),
+        ((times[:2], [records[0], [np.eye(3), "x"]]), "record 1 of trajectory must be layers, but"),
+        ((times, {"a": 1}), "must be a list with the layers at each time"),
+        ((times, records, 3), "but is 3 things"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=words):
+            diagnose(SQUARED, start, trajectory=trajectory, theorems=False)
+    with pytest.raises(ValueError, match="step must be left out without a trajectory"):
+        diagnose(SQUARED, start, step=step)
+    with pytest.raises(ValueError, match="step must be greater than 0"):
+        diagnose(SQUARED, start, trajectory=(times, records), step=0.0)
+
+
+def test_what_is_not_known_is_said_with_its_reason() -> None:
+    subjects = {
+        "lazy, rich or delayed": "but there are 3 layers",
+        "converges to the best one": "but there are 3 layers",
+        "limit of the product": "No closed form applies",
+        "lazy: the layers fit": "but the loss is SquaredDistance",
+        "observations are connected": "but the loss is SquaredDistance",
+    }
+    deep = Problem(DeepLinear((3, 3, 3, 3)), SquaredDistance(TARGET))
+    found = diagnose(deep, deep_start(), theorems=False)
+    for words, reason in subjects.items():
+        one = line(found, words)
+        assert one.standing is STANDING.silent and reason in one.reason
+    one = diagnose(Problem(DeepLinear((3, 3)), SquaredDistance(TARGET)), (np.eye(3),), theorems=False)
+    for words in ("neighbouring layers are balanced", "keeps its rank", "at a balanced minimum"):
+        assert line(one, words).standing is STANDING.silent and "one layer" in line(one, words).reason
+    seen = diagnose(Problem(DeepLinear((3, 3, 3, 3)), Completion(TARGET, np.eye(3))), deep_start(), theorems=False)
+    for words in ("lazy: the layers fit", "lazy, rich or delayed"):
+        assert "layers" in line(seen, words).reason
+    assert "but the loss is Completion" in line(seen, "falls at least like").reason
+    bent = diagnose(SQUARED, (np.eye(3), np.diag([1.0, 2.0, 3.0])), theorems=False)
+    assert "It needs: λ-balanced layers (residual" in line(bent, "lazy, rich or delayed").reason
+
+
+def deep_start() -> tuple[np.ndarray, ...]:
+    return (*two_layers(0.4), 2 * np.eye(3))
 
 
 def test_weights_of_32_bits() -> None:
@@ -346,7 +443,9 @@ def test_reports(learner: Diagnosis) -> None:
     told = json.loads(json.dumps(learner.to_json(), allow_nan=False))
     assert len(told["findings"]) == len(learner.findings) and told["predictions"][0]["agrees"] is True
     page = learner.to_html()
-    assert page.count("<table>") == page.count("</table>") == 1 + len({f.topic for f in learner.findings})
+    assert page.count("<table>") == 1 + len({f.topic for f in learner.findings})
+    assert page.count("<table") == page.count("</table>") and page.count('class="matrix"') == 1
+    assert "Theorem C.6" in page and "overflow-x: auto" in page  # names, and tables that scroll in themselves
     assert re.search(r"(src|href)=", page) is None  # nothing is loaded from elsewhere
     hostile = Diagnosis("<script>", (Finding("a&b", "<b>", reason='"<i>"'),), notes=("<u>",))
     for bad in ("<script>", "<b>", "<i>", "<u>", "a&b"):

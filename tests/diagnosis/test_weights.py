@@ -88,6 +88,28 @@ def test_only_what_is_chosen_is_read(tmp_path: Path) -> None:
         load_weights(path, names=["ids"])
 
 
+def test_arrays_of_an_npz_are_read_when_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may be of any kind or damaged; what is too large is told before it is read."""
+    path = tmp_path / "m.npz"
+    np.savez(path, **{"a.weight": FIRST.astype(np.float32), "ids": np.array(["x", "y"]), "b.weight": SECOND})
+    read = []
+    kept = np.lib.format.read_array
+    monkeypatch.setattr(np.lib.format, "read_array", lambda file, **kw: read.append(1) or kept(file, **kw))
+    for choice in ({"prefix": "a."}, {"names": ["a.weight"]}):
+        found = load_weights(path, **choice)
+        assert found.names == ("a.weight",) and found.rounding == 2.0**-23
+    assert len(read) == 2
+    with pytest.raises(ValueError, match=r"'ids' must be a matrix.*\(2,\)"):
+        load_weights(path)
+    monkeypatch.setattr("deeplinear.diagnosis._readers.MOST_NUMBERS", 17)
+    with pytest.raises(ValueError, match=r"at most 17 numbers together, but have 18; the largest is 'b.weight'"):
+        load_weights(path, names=["a.weight", "b.weight"])
+    assert len(read) == 2
+    np.savez(path, a=np.array([object()], dtype=object))
+    with pytest.raises(ValueError, match="it holds Python objects"):
+        load_weights(path)
+
+
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".pt"])
 def test_damaged_files_are_one_sentence(tmp_path: Path, ending: str) -> None:
     """Files with bytes overwritten or cut off are read as they are or refused, never with another error."""

@@ -55,6 +55,33 @@ def test_statements_speak_of_a_given_problem() -> None:
     assert uneven["geometry/theorem-2.2.1"] is STATUS.holds
 
 
+def test_products_that_are_rectangular_or_zero_are_refused_by_name() -> None:
+    rng = np.random.default_rng(4)
+    wide = Problem(DeepLinear((5, 4, 4)), SquaredDistance(jnp.ones((4, 5))))
+    layers = jnp.asarray(rng.standard_normal((4, 5))), jnp.asarray(rng.standard_normal((4, 4)))
+    told = {v.check: v for v in examine(wide, layers, _metric.CHECKS)}
+    assert {v.status for v in told.values()} == {STATUS.unmet}
+    for name in ("theorem-2.2.1", "theorem-2.2.2", "remark-2.2.3", "isometries"):
+        assert told[f"geometry/{name}"].message == "Not met: a square product: 1 (not ≤ 0)."
+    square = Problem(DeepLinear((3, 3, 3)), SquaredDistance(jnp.eye(3)))
+    nothing = {v.check: v for v in examine(square, (jnp.zeros((3, 3)),) * 2, _metric.CHECKS)}
+    assert {v.status for v in nothing.values()} == {STATUS.unmet}
+    assert "a product that is not zero" in nothing["geometry/rectangular-operator"].message
+
+
+def test_rounding_grows_with_the_squared_condition_and_an_error_is_still_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Powers of XXᵀ lose κ² roundings; a gradient that is off by 1e-8 is caught all the same."""
+    turn = np.linalg.qr(np.random.default_rng(5).standard_normal((3, 3)))[0]
+    layers = tuple(jnp.asarray(layer) for layer in (np.diag([1.0, 1e-2, 1.2e-3]) @ turn.T, turn))
+    problem = Problem(DeepLinear((3, 3, 3)), SquaredDistance(jnp.ones((3, 3))))
+    (held,) = examine(problem, layers, [_metric.RIEMANNIAN])
+    assert held.status is STATUS.holds
+    exact = _metric.operator
+    monkeypatch.setattr(_metric, "operator", lambda *given: exact(*given) * (1 + 1e-8))
+    (missed,) = examine(problem, layers, [_metric.RIEMANNIAN])
+    assert missed.status is STATUS.fails
+
+
 def test_the_plain_side_has_its_values() -> None:
     assert plain_eigenvalue(1.5, 0.5, 2) == pytest.approx(2.0, rel=1e-14)
     assert plain_eigenvalue(1.5, 0.5, 3) == pytest.approx(2.9394034390457, rel=1e-13)

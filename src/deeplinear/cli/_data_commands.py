@@ -184,6 +184,7 @@ def _diagnose(
     ] = None,
     inputs: Annotated[str | None, typer.Option("--inputs", metavar="FILE", help="Inputs, (in, samples).")] = None,
     outputs: Annotated[str | None, typer.Option("--outputs", metavar="FILE", help="Outputs, (out, samples).")] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Samples are the rows of inputs and outputs.")] = False,
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Take only arrays whose names begin with this.")
     ] = "",
@@ -221,6 +222,7 @@ def _diagnose(
             mask,
             inputs,
             outputs,
+            rows,
             prefix,
             names,
             transpose,

@@ -19,6 +19,7 @@ def diagnose_command(
     mask: str | None,
     inputs: str | None,
     outputs: str | None,
+    rows: bool,
     prefix: str,
     names: str | None,
     transpose: bool,
@@ -40,6 +41,10 @@ def diagnose_command(
     if not arrays and (simulate or claims):
         wanted = "--simulate" if simulate else "--claims"
         raise UsageError(f"{wanted} needs a task: give --target, --inputs and --outputs, or --data.")
+    if rows and "inputs" not in arrays:
+        raise UsageError("--rows must be given with inputs and outputs only.")
+    if rows:
+        arrays = {name: array.T for name, array in arrays.items()}
     place = None if page is None else _page(page)
     numerics()
     from deeplinear.core import NumericalError
@@ -93,7 +98,9 @@ def _arrays(data: str | None, files: dict[str, str | None]) -> dict[str, Any]:
         try:
             with open(data, "rb") as file, np.load(file, allow_pickle=False) as content:
                 held = list(content.files)
-        except (OSError, ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error) as error:
+        except OSError as error:
+            raise UsageError(f"--data: {data} must be a readable file, but: {error.strerror or error}.") from None
+        except (ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error) as error:
             raise UsageError(f"--data: {data} must be a readable .npz, but: {one_line(error).rstrip('.')}.") from None
         given = {name: data for name in files if name in held}
         if not given:
@@ -102,7 +109,7 @@ def _arrays(data: str | None, files: dict[str, str | None]) -> dict[str, Any]:
             )
     if given and tuple(given) not in DATA:
         options = "--target, --target and --mask, or --inputs and --outputs"
-        raise UsageError(f"the task must be given by {options}, but there are {', '.join(given)}.")
+        raise UsageError(f"the task must be given by {options}, but is given by {' and '.join(given)}.")
     return {name: _array(path, name) for name, path in given.items()}
 
 
@@ -150,7 +157,8 @@ def _check_shape(name: str, array: Any, shape: tuple[int | None, ...], meaning: 
         return
     wanted = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"
     turned = array.ndim == 2 and all(w in (None, n) for w, n in zip(shape, array.shape[::-1], strict=True))
-    hint = "; its transpose would fit" if turned else ""
+    advice = "give --rows if samples are rows" if name in ("inputs", "outputs") else "turn it over"
+    hint = f"; its transpose would fit, {advice}" if turned else ""
     raise UsageError(f"--{name} must have shape {wanted}, {meaning}, but has shape {array.shape}{hint}.")
 
 

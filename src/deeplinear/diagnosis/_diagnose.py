@@ -2,18 +2,20 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from deeplinear.core import Trajectory, check_count, check_finite, check_x64, checked_params
+from deeplinear.core import Trajectory, check_count, check_finite, check_number, check_x64, checked_params
 from deeplinear.diagnosis._completion import completion_findings
 from deeplinear.diagnosis._finding import STANDING, Finding, Prediction
 from deeplinear.diagnosis._forms import Curve, form_findings
 from deeplinear.diagnosis._names import rounding_of
 from deeplinear.diagnosis._outcome import computed, judged, outcome_findings, run_of
+from deeplinear.diagnosis._paths import as_trajectory
 from deeplinear.diagnosis._report import Section, as_html, as_text, sections_of
+from deeplinear.diagnosis._silence import silent_findings
 from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, as_params, structure_findings
 from deeplinear.diagnosis._task import (
     curvature_findings,
@@ -42,6 +44,25 @@ LARGEST = 1e250
 
 LARGEST_STUDY = 5_000
 """Most weights of a network whose theorems are asked one by one."""
+
+
+TOPICS = (
+    "network",
+    "balance",
+    "product",
+    "task",
+    "observations",
+    "saddles",
+    "obstruction",
+    "closed form",
+    "convergence",
+    "limit",
+    "rates",
+    "regime",
+    "curvature",
+    "theorems",
+)
+"""What a diagnosis speaks of, in this order; then comes the outcome of a run."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,6 +96,12 @@ class Diagnosis:
         return next((one for one in self.predictions if one.name == name), None)
 
     @property
+    def limit(self) -> np.ndarray | None:
+        """The end-to-end matrix that training is predicted to end at, (out, in); `None` where none is predicted."""
+        one = self.prediction("product_end")
+        return None if one is None else np.array(one.value, dtype=float)
+
+    @property
     def disagreements(self) -> tuple[Prediction, ...]:
         """Predictions that the run did not bear out."""
         return tuple(one for one in self.predictions if one.agrees is False)
@@ -89,6 +116,7 @@ class Diagnosis:
             "title": self.title,
             "findings": [finding.to_json() for finding in self.findings],
             "predictions": [prediction.to_json() for prediction in self.predictions],
+            "limit": None if self.limit is None else self.limit.tolist(),
             "notes": list(self.notes),
         }
 
@@ -104,7 +132,8 @@ def diagnose(
     problem: Problem | None,
     params: Weights | Iterable[Any],
     *,
-    trajectory: Trajectory | None = None,
+    trajectory: Trajectory | tuple[Any, Any] | None = None,
+    step: float | None = None,
     simulate: bool = False,
     theorems: bool = True,
     claims: bool = False,
@@ -120,8 +149,12 @@ def diagnose(
     Args:
         problem: Model and loss; `None` for the weights alone.
         params: Layers at the start, first-acting first, or what `load_weights` gives.
-        trajectory: A run of this problem from these layers, to compare the predictions with. It has recorded `loss`,
-            and if possible `singular_values`.
+        trajectory: A run of this problem from these layers, to compare the predictions with: a `Trajectory` that has
+            recorded `loss`, and if possible `singular_values`; or a pair `(times, layers)`, where `layers` has the
+            layers at each time (all that `load_weights` takes), or for each layer an array (time, out, in). Times are
+            those of gradient flow, the number of steps times `step`; `None` where they are not known.
+        step: Step of gradient descent, for a run that is no flow: what its steps may change of the conserved
+            quantities, $2\eta$ times the fall of the loss, is then allowed for.
         simulate: Compute the flow and compare with it.
         theorems: Measure the hypotheses of every theorem that can be asked about a single problem.
         claims: Measure also what those that apply claim. That takes minutes.
@@ -168,8 +201,14 @@ def diagnose(
         )
     if trajectory is not None and simulate:
         raise ValueError(f"{where}: trajectory and simulate must not both be given; a run is compared with once.")
+    if step is not None:
+        check_number(where, "step", step, above=0.0)
+        if trajectory is None:
+            raise ValueError(f"{where}: step must be left out without a trajectory, but is {step:g}.")
     placed = as_params(layers)
     problem.check(placed, where)
+    if trajectory is not None:
+        trajectory = as_trajectory(problem, placed, trajectory)
     run = None if trajectory is None else run_of(problem, placed, trajectory)
     findings, predictions, curve = _studied(problem, layers, theorems, claims, notes, tolerance)
     if simulate:
@@ -178,7 +217,7 @@ def diagnose(
             notes.append(f"The simulated run: {trajectory.result.message}")
         run = None if trajectory.failed else run_of(problem, placed, trajectory)
     if run is not None:
-        predictions = list(judged(predictions, run))
+        predictions = list(judged(predictions, run, step or 0.0))
         findings += outcome_findings(run)
     title = f"{name} network on {type(problem.loss).__name__}"
     return Diagnosis(title, tuple(findings), tuple(predictions), tuple(notes), trajectory)
@@ -207,6 +246,7 @@ def _studied(
     if len(layers) > 1 and not float(problem.l2) > 0:
         statement, source = "change of the conserved quantities, of the layers' size", "completion/balancedness"
         predictions.append(Prediction("conserved", statement, 0.0, rtol=0.0, atol=CONSERVED, source=source))
+    findings += _limit(predictions) + silent_findings(problem, layers, task, findings, predictions)
     size = sum(layer.size for layer in layers)
     if theorems and size > LARGEST_STUDY:
         notes.append(
@@ -214,9 +254,18 @@ def _studied(
         )
     elif theorems:
         findings += theorem_findings(problem, params, _asked(), claims)
-    topics = list(dict.fromkeys(finding.topic for finding in findings))
-    findings.sort(key=lambda finding: topics.index(finding.topic))
+    findings.sort(key=lambda finding: TOPICS.index(finding.topic))
     return findings, predictions, forms.curve
+
+
+def _limit(predictions: Sequence[Prediction]) -> list[Finding]:
+    """The matrix that training ends at, where it is predicted."""
+    statement = "limit of the product, the linear map that is learnt"
+    return [
+        Finding("limit", statement, STANDING.holds, one.value, source="exact.solve")
+        for one in predictions
+        if one.name == "product_end"
+    ]
 
 
 def _rounding(given: Any) -> float:

@@ -3,10 +3,13 @@
 import dataclasses
 import enum
 import math
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
-Value = float | tuple[float, ...] | str | None
-"""What a line has to show: a number, several, a word, or nothing."""
+Matrix = tuple[tuple[float, ...], ...]
+"""Rows of a matrix."""
+
+Value = float | tuple[float, ...] | Matrix | str | None
+"""What a line has to show: a number, several, a matrix, a word, or nothing."""
 
 NEARLY = 0.05
 """Largest relative residual of a hypothesis that nearly holds."""
@@ -127,16 +130,23 @@ def value_text(value: Value, most: int = 6) -> str:
         return ""
     if isinstance(value, str):
         return value
+    if is_matrix(value):
+        return f"{len(value)} × {len(value[0])} matrix"
     if isinstance(value, tuple):
         more = f", … ({len(value)})" if len(value) > most else ""
-        return ", ".join(value_text(float(one)) for one in value[:most]) + more
+        return ", ".join(value_text(one) for one in value[:most]) + more
     return "–" if math.isnan(value) else f"{value:.4g}"
+
+
+def is_matrix(value: Value) -> TypeGuard[Matrix]:
+    """Whether a value is a matrix."""
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], tuple)
 
 
 def plain_value(value: Value) -> Any:
     """A value for JSON; numbers that are not finite are text."""
     if isinstance(value, tuple):
-        return [plain_value(float(one)) for one in value]
+        return [plain_value(one) for one in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -149,10 +159,17 @@ def _agree(prediction: Prediction, outcome: Value) -> bool | None:
         return None
     if isinstance(outcome, str) or isinstance(prediction.value, str):
         return outcome == prediction.value
-    wanted, seen = (value if isinstance(value, tuple) else (value,) for value in (prediction.value, outcome))
+    wanted, seen = _numbers_of(prediction.value), _numbers_of(outcome)
     if len(wanted) != len(seen):
         return False
     return all(_close(prediction, a, b) for a, b in zip(wanted, seen, strict=True))
+
+
+def _numbers_of(value: float | tuple[float, ...] | Matrix) -> tuple[float, ...]:
+    """The numbers of a value, one after another."""
+    if is_matrix(value):
+        return tuple(number for row in value for number in row)
+    return value if isinstance(value, tuple) else (value,)  # pyright: ignore[reportReturnType]
 
 
 def _close(prediction: Prediction, wanted: float, seen: float) -> bool:

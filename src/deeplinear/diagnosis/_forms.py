@@ -234,6 +234,7 @@ def _of_curve(curve: Curve, form: str, start: float) -> list[Prediction]:
     source = f"exact: {form}"
     last = curve.strengths[-1]
     top = float(last[0])
+    room = 1e-4 * max(top, float(curve.strengths[0, 0]))  # a product that vanishes is measured by what it was
     found = [
         Prediction("loss_end", "loss at the end", curve.loss, rtol=1e-4, atol=1e-7 * abs(start), source=source),
         Prediction(
@@ -241,7 +242,15 @@ def _of_curve(curve: Curve, form: str, start: float) -> list[Prediction]:
             "singular values at the end",
             tuple(map(float, last)),
             rtol=1e-4,
-            atol=1e-4 * top,
+            atol=room,
+            source=source,
+        ),
+        Prediction(
+            "product_end",
+            "product at the end",
+            tuple(tuple(map(float, row)) for row in curve.products[-1]),
+            rtol=0.0,
+            atol=room,
             source=source,
         ),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.diagnosis._readers import WHERE, Stored
+from deeplinear.diagnosis._readers import WHERE, Headed, Stored, check_size
 
 MOST_ORDERS = 6
 """Most layers without numbers in their names whose orders are all tried."""
@@ -28,6 +28,10 @@ def as_array(name: str, value: Any) -> np.ndarray:
     """An array of a library as 64-bit numbers, or a refusal that names it."""
     if isinstance(value, Stored):
         return value.read()
+    if isinstance(value, Headed):
+        if value.dtype.kind not in "iufcV":
+            raise TypeError(f"{WHERE}: '{name}' must be an array of numbers, but holds {value.dtype}.")
+        value = value.read()
     if hasattr(value, "detach"):  # a tensor of PyTorch, whose bfloat16 NumPy does not know
         value = value.detach().cpu()
         value = value.double().numpy() if value.is_floating_point() else value.numpy()
@@ -45,6 +49,11 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{WHERE}: '{name}' must be an array of numbers, but holds {array.dtype}.")
     return array.astype(np.float64)
+
+
+def shape_of(name: str, value: Any) -> tuple[int, ...]:
+    """Shape of an array, without reading one that lies in a file."""
+    return tuple(value.shape) if hasattr(value, "shape") else as_array(name, value).shape
 
 
 def rounding_of(value: Any) -> float:
@@ -124,31 +133,27 @@ def chain(
     """
     notes: list[str] = []
     if names is None:
-        matrices = {}
-        for name, value in tree.items():
-            array = as_array(name, value)
-            if name.rpartition(".")[2] == "bias" or name.endswith("_bias"):
-                notes.append(check_bias(name, array))
-            elif array.ndim != 2:
-                raise ValueError(
-                    f"{WHERE}: '{name}' must be a matrix, the weight of a linear layer, but has shape {array.shape}; "
-                    "leave it out with prefix or names."
-                )
-            else:
-                matrices[name] = array
-        if not matrices:
+        biases = [name for name in tree if name.rpartition(".")[2] == "bias" or name.endswith("_bias")]
+        kept = [name for name in tree if name not in biases]
+        if not kept:
             raise ValueError(f"{WHERE}: there must be at least one matrix, but there are only {', '.join(tree)}.")
+        advice = ", the weight of a linear layer", "; leave it out with prefix or names"
     else:
         missing = [name for name in names if name not in tree]
         if missing:
             raise ValueError(f"{WHERE}: names must be those of arrays, but '{missing[0]}' is not in {list(tree)[:8]}.")
-        matrices = {name: as_array(name, tree[name]) for name in names}
-        for name, array in matrices.items():
-            if array.ndim != 2:
-                raise ValueError(f"{WHERE}: '{name}' must be a matrix, but has shape {array.shape}.")
-            bias = beside(name)
-            if bias != name and bias in tree:
-                notes.append(check_bias(bias, as_array(bias, tree[bias])))
+        if len(set(names)) < len(names):
+            raise ValueError(f"{WHERE}: names must differ from each other, but are {', '.join(names)}.")
+        kept = list(names)
+        biases = [beside(name) for name in names if beside(name) != name and beside(name) in tree]
+        advice = "", ""
+    shapes = {name: shape_of(name, tree[name]) for name in kept}
+    for name, shape in shapes.items():
+        if len(shape) != 2:
+            raise ValueError(f"{WHERE}: '{name}' must be a matrix{advice[0]}, but has shape {shape}{advice[1]}.")
+    check_size(shapes)
+    notes += [check_bias(name, as_array(name, tree[name])) for name in biases]
+    matrices = {name: as_array(name, tree[name]) for name in kept}
     kernels = [name for name in matrices if name.rpartition(".")[2] == "kernel"]
     if transpose or kernels:
         matrices = {n: a.T if transpose or n in kernels else a for n, a in matrices.items()}

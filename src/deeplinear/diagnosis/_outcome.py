@@ -1,9 +1,10 @@
 """What a run did, put beside what was predicted of it."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -46,7 +47,15 @@ QUIET = 1e-4
 SAME = 1e-6
 """Largest relative difference between the loss at the start and the first one that a trajectory recorded."""
 
-LIMITS = ("loss_end", "singular_values_end", "rank_end", "learning_times", "kernel_distance", "late_rate")
+LIMITS = (
+    "loss_end",
+    "product_end",
+    "singular_values_end",
+    "rank_end",
+    "learning_times",
+    "kernel_distance",
+    "late_rate",
+)
 """Predictions about the limit, which only a run that has come to rest can answer."""
 
 
@@ -93,11 +102,9 @@ def computed(
     return simulate(problem, params, flow, every=1, probes=probes, until=stop, max_steps=max_steps)
 
 
-def run_of(problem: Problem, params: Params, trajectory: Any) -> Run:
+def run_of(problem: Problem, params: Params, trajectory: Trajectory) -> Run:
     """A trajectory as it is compared; a refusal where it is not one of this network from this start."""
     where = "diagnose"
-    if not isinstance(trajectory, Trajectory):
-        raise TypeError(f"{where}: trajectory must be a Trajectory, but is a {type(trajectory).__name__}.")
     if trajectory.is_ensemble:
         raise ValueError(f"{where}: trajectory must be a single run, but is an ensemble; take trajectory.member(k).")
     end = tuple(np.asarray(layer) for layer in checked_params(where, "trajectory.params", trajectory.params))
@@ -165,10 +172,12 @@ def _slope(problem: Problem, params: Params) -> float:
     return float(np.linalg.norm(np.asarray(nothing))) * max(sizes) ** (len(sizes) - 1)
 
 
-def judged(predictions: Sequence[Prediction], run: Run) -> tuple[Prediction, ...]:
-    """Predictions with what came of them."""
+def judged(predictions: Sequence[Prediction], run: Run, step: float = 0.0) -> tuple[Prediction, ...]:
+    """Predictions with what came of them. `step` is that of gradient descent, 0 for a flow."""
     found = []
     for prediction in predictions:
+        if step > 0 and prediction.name in STEPPED:
+            prediction = dataclasses.replace(prediction, atol=prediction.atol + STEPPED[prediction.name](run, step))
         if prediction.name in LIMITS and run.rest > QUIET:
             found.append(
                 prediction.open(f"The run has not come to rest: its gradient is still {run.rest:.1g} of the largest.")
@@ -178,10 +187,14 @@ def judged(predictions: Sequence[Prediction], run: Run) -> tuple[Prediction, ...
         if prediction.name in LIMITS and run.plateau and prediction.judged(outcome).agrees is not True:
             found.append(prediction.open(run.plateau))
             continue
-        if prediction.name in SIGNS and prediction.judged(outcome).agrees is False and _blurred(run):
+        differs = prediction.judged(outcome).agrees is False
+        if prediction.name in SIGNS and differs and _blurred(run):
             found.append(
                 prediction.open("The run came so close to a singular product that its own errors decide the sign.")
             )
+            continue
+        if prediction.name == "learning_times" and differs and _bracketed(run, prediction, outcome):
+            found.append(prediction.open("The records of the run are too far apart to tell."))
             continue
         if outcome is None:
             late = prediction.name == "late_rate" and run.times is not None
@@ -238,6 +251,17 @@ def _learning(run: Run, prediction: Prediction) -> Value:
     modes = len(prediction.value)
     final = _end_values(run)[:modes]
     return tuple(map(float, np.asarray(learning_times(run.times, run.strengths[:, :modes], final, fraction=LEARNT))))
+
+
+def _bracketed(run: Run, prediction: Prediction, outcome: Value) -> bool:
+    """Whether every predicted time lies between the records between which the run has passed it."""
+    if run.times is None or not isinstance(prediction.value, tuple) or not isinstance(outcome, tuple):
+        return False
+    wanted, seen = np.array(prediction.value), np.array(outcome)
+    if wanted.shape != seen.shape or not np.all(np.isfinite(wanted) & np.isfinite(seen)):
+        return False
+    after = np.clip(np.searchsorted(run.times, seen), 1, len(run.times) - 1)
+    return bool(np.all((run.times[after - 1] <= wanted) & (wanted <= run.times[after])))
 
 
 def _late(run: Run, prediction: Prediction) -> Value:
@@ -297,6 +321,16 @@ def _drift(run: Run, prediction: Prediction) -> Value:
     return float(np.max(_changes(run) / pair_sizes(run.end)))
 
 
+def _stepped(run: Run, step: float) -> float:
+    r"""What the steps of gradient descent may change of the conserved quantities, relative to the layers' size.
+
+    One step of size $\eta$ changes $C_l$ by $\eta^2(G_{l+1}^\top G_{l+1} - G_lG_l^\top)$, at most
+    $\eta^2\|\nabla L\|^2$, and lowers the loss by at least $\eta\|\nabla L\|^2/2$ where
+    $\eta\lambda_{\max} \le 1$; so all of them change it by at most $2\eta$ times what the loss has fallen.
+    """
+    return 2 * step * float(run.losses[0] - np.min(run.losses)) / float(np.min(pair_sizes(run.end)))
+
+
 def _blurred(run: Run) -> bool:
     """Whether the smallest singular value was ever so small that layers balanced to the run's errors may change sign.
 
@@ -308,9 +342,17 @@ def _blurred(run: Run) -> bool:
     return lowest <= BLURRED * max(float(np.max(_changes(run))), deltas(run.start))
 
 
+STEPPED: dict[str, Callable[[Run, float], float]] = {
+    "conserved": _stepped,
+    # The product and what is conserved fix the tangent kernel of two layers: it turns with what has changed of that.
+    "kernel_distance": lambda run, step: float(np.max(_changes(run) / pair_sizes(run.end))),
+}
+"""What the steps of gradient descent add to the room of a prediction."""
+
 MEASURES: dict[str, Callable[[Run, Prediction], Value]] = {
     "loss_end": lambda run, prediction: float(run.losses[-1]),
     "singular_values_end": lambda run, prediction: tuple(map(float, _end_values(run))),
+    "product_end": lambda run, prediction: tuple(tuple(map(float, row)) for row in multiply(run.end)),
     "rank_end": _rank,
     "learning_times": _learning,
     "late_rate": _late,

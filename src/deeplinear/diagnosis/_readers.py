@@ -1,5 +1,6 @@
 """Named arrays from files: .npz, .npy, .safetensors, and PyTorch's .pt and .pth."""
 
+import contextlib
 import importlib
 import json
 import math
@@ -8,9 +9,9 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,9 @@ BROKEN = (
 LARGEST_HEADER = 100_000_000
 """Bytes; a longer header is a sign of a file of another kind."""
 
+MOST_NUMBERS = 2**28
+"""Most numbers of the arrays of a network that are read: two gigabytes in 64 bits."""
+
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 """Names under which training scripts keep the state dict of a checkpoint."""
 
@@ -67,16 +71,74 @@ def read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _read_numpy(path: Path) -> dict[str, Any]:
-    try:
+    """Arrays of an .npz or .npy by name, none of them read yet: only their headers are."""
+    with told_in_a_sentence(path):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as content:
+                return {name.removesuffix(".npy"): _headed(path, content, name) for name in content.namelist()}
+        if path.stat().st_size == 0:
+            raise ValueError("it is empty")
+        if path.suffix.lower() == ".npz":
+            raise ValueError("it is no archive of arrays, or was cut off")
         with path.open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            if isinstance(content, np.ndarray):
-                return {path.stem: content}
-            with content:
-                return {name: content[name] for name in content.files}
+            return {path.stem: Headed(path, "", *_header(file))}
+
+
+class Headed(NamedTuple):
+    """An array of an .npz, or of an .npy where `member` is empty, that is read when it is asked for."""
+
+    path: Path
+    member: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def read(self) -> np.ndarray:
+        """The numbers, as they are stored."""
+        with told_in_a_sentence(self.path):
+            if not self.member:
+                return np.load(self.path, allow_pickle=False)
+            with zipfile.ZipFile(self.path) as content, content.open(self.member) as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _headed(path: Path, content: zipfile.ZipFile, member: str) -> Headed:
+    with content.open(member) as file:
+        return Headed(path, member, *_header(file))
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and kind of an array; of the third version of the format are only records, which are no numbers."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"it has an array of format {version[0]}.{version[1]}, which holds no plain numbers")
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return shape, dtype
+
+
+@contextlib.contextmanager
+def told_in_a_sentence(path: Path) -> Iterator[None]:
+    """What is wrong with a file, as one sentence that names it."""
+    try:
+        yield
     except BROKEN as error:
-        text = "it holds Python objects" if "pickle" in str(error) else one_line(error)
-        raise ValueError(f"{WHERE}: {path} must be a well-formed file of numbers, but: {text}.") from None
+        raise ValueError(f"{WHERE}: {path} must be a well-formed file of numbers, but: {one_line(error)}.") from None
+
+
+def check_size(shapes: Mapping[str, Any]) -> None:
+    """Refuse arrays that are too large together, before they are read."""
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    if sum(sizes.values()) > MOST_NUMBERS:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise ValueError(
+            f"{WHERE}: the arrays must have at most {MOST_NUMBERS:,} numbers together, but have "
+            f"{sum(sizes.values()):,}; the largest is '{largest}' with shape {tuple(shapes[largest])}. Choose a part "
+            "of them with prefix or names."
+        )
 
 
 def one_line(error: BaseException) -> str:
@@ -99,6 +161,11 @@ class Stored(NamedTuple):
     def rounding(self) -> float:
         """Relative distance of neighbouring numbers of its kind."""
         return ROUNDINGS.get(str(self.entry["dtype"]), 0.0) if isinstance(self.entry, dict) else 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, compared with the file."""
+        return _layout(self.path, self.name, self.entry, self.body)[1]
 
     def read(self) -> np.ndarray:
         """The numbers, in 64 bits."""
@@ -128,7 +195,8 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
     return {name: Stored(path, name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"}
 
 
-def _tensor(path: Path, name: str, entry: Any, body: int) -> np.ndarray:
+def _layout(path: Path, name: str, entry: Any, body: int) -> tuple[str, tuple[int, ...], int, int]:
+    """Kind, shape, first and last byte of an array, compared with each other and with the file."""
     try:
         kind, shape, (begin, end) = str(entry["dtype"]), entry["shape"], entry["data_offsets"]
     except (TypeError, KeyError, ValueError):
@@ -143,13 +211,18 @@ def _tensor(path: Path, name: str, entry: Any, body: int) -> np.ndarray:
     width = np.dtype(FLOATS[kind]).itemsize
     if not begin <= end <= path.stat().st_size - body or end - begin != math.prod(shape) * width:
         raise _malformed(path, f"the bytes {begin} to {end} of '{name}' do not fit its shape {tuple(shape)}")
+    return kind, tuple(shape), begin, end
+
+
+def _tensor(path: Path, name: str, entry: Any, body: int) -> np.ndarray:
+    kind, shape, begin, end = _layout(path, name, entry, body)
     with path.open("rb") as file:
         file.seek(body + begin)
         raw = file.read(end - begin)
     try:
         array = np.frombuffer(raw, dtype=FLOATS[kind]).reshape(shape)
     except (ValueError, OverflowError) as error:
-        raise _malformed(path, f"'{name}' has no array of shape {tuple(shape)[:8]} ({error})") from None
+        raise _malformed(path, f"'{name}' has no array of shape {shape[:8]} ({error})") from None
     if kind == "BF16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float64)
@@ -172,7 +245,9 @@ def _read_torch(path: Path) -> tuple[dict[str, Any], list[str]]:
     except (*BROKEN, pickle.UnpicklingError, RuntimeError, AttributeError, AssertionError) as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         text = (
-            "holds Python objects, such as a whole model" if "Weights only" in line else f"cannot be read: {line[:160]}"
+            "holds Python objects, such as a whole model, or is no file of PyTorch"
+            if "Weights only" in line
+            else f"cannot be read: {line[:160]}"
         )
         raise ValueError(
             f"{WHERE}: {path} must hold a state dict, saved by torch.save(model.state_dict(), …), but {text}."

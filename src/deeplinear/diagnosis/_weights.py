@@ -24,8 +24,9 @@ from deeplinear.diagnosis._names import (
     find_pair,
     flat,
     rounding_of,
+    shape_of,
 )
-from deeplinear.diagnosis._readers import WHERE, read_file
+from deeplinear.diagnosis._readers import WHERE, check_size, read_file
 
 BETWEEN = "What acts between the layers is not stored with them; that nothing does is taken for granted."
 """Note on state dicts."""
@@ -241,6 +242,8 @@ def _pair_of(tree: dict[str, Any], heads: tuple[int, int]) -> Weights | None:
     packed = [name for name in tree if name.endswith(PACKED)]
     pair = find_pair(tree)
     notes: list[str] = []
+    read = packed if pair is None else pair[1:]
+    check_size({name: shape_of(name, tree[name]) for name in read})
     if pair is None and len(packed) == 1:
         name = packed[0]
         array = as_array(name, tree[name])

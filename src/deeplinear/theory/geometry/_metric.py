@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import HypothesisError, Params
 from deeplinear.geometry import Metric, metric_eigenvalue
 from deeplinear.models import Problem
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -34,6 +34,19 @@ def condition(point: np.ndarray) -> float:
     """Ratio of the extreme singular values."""
     values = np.linalg.svd(point, compute_uv=False)
     return float(values[0] / values[-1]) if values[-1] > 0 else math.inf
+
+
+def lost(point: np.ndarray) -> float:
+    """How many times their rounding at a condition of 100 powers of XXᵀ lose: its eigenvalues have the condition κ²."""
+    return max(1.0, 1e-4 * condition(point) ** 2)
+
+
+def adopt_square(problem: Problem, params: Params) -> Place:
+    """The place of given layers whose product is square, as statements on matrices of full rank have it."""
+    rows, columns = problem.model.product_shape
+    if rows != columns:
+        raise HypothesisError("a square product", float(abs(rows - columns)), 0.0)
+    return adopt_place(problem, params)
 
 
 # --- Spectrum ---------------------------------------------------------------------------------------------------------
@@ -77,7 +90,7 @@ def plain_eigenvalue(a: float, b: float, depth: float) -> float:
 
 
 SPECTRUM = {
-    "operator on singular pairs against eigenvalue times pair, relative": 1e-11,
+    "operator on singular pairs against eigenvalue times pair, relative, over max(1, κ²/10⁴)": 1e-11,
     "dense operator against the definition, relative": 1e-11,
     "asymmetry, relative": ROUNDING,
     "eigenvalues that are not positive": 0.0,
@@ -97,7 +110,7 @@ def _measure_spectrum(instance: Framed) -> Measured:
     units = np.eye(size**2).reshape(-1, size, size)
     wanted = np.stack([operator(place.point, unit, place.depth).ravel() for unit in units], axis=1)
     numbers = (
-        worst,
+        worst / lost(place.point),
         deviation(dense, wanted),
         deviation(wanted, wanted.T),
         float(np.sum(np.linalg.eigvalsh(wanted) <= 0)),
@@ -125,7 +138,7 @@ DIAGONAL = Check(
     measure=each(_measure_spectrum),
     draw=_draw_framed,
     violations=(Violation("singular vectors of another matrix", _another_frame),),
-    adopt=lambda problem, params: framed(adopt_place(problem, params)),
+    adopt=lambda problem, params: framed(adopt_square(problem, params)),
 )
 
 # --- Gradient ---------------------------------------------------------------------------------------------------------
@@ -140,7 +153,7 @@ class Descent:
 
 
 GRADIENT = {
-    "⟨dE, Z⟩ against g(A dE, Z), relative": 1e-11,
+    "⟨dE, Z⟩ against g(A dE, Z), relative, over max(1, κ²/10⁴)": 1e-11,
     "dE/dt against −‖grad E‖², relative": 1e-11,
     "A⁻¹A Z against Z, relative": 1e-11,
 }
@@ -160,7 +173,7 @@ def _measure_gradient(instance: Descent) -> Measured:
     size = float(np.linalg.norm(place.vector) * np.linalg.norm(place.other))
     squared = float(metric.norm(place.point, riemannian)) ** 2
     numbers = (
-        abs(float(metric.inner(place.point, riemannian, place.other)) - pairing) / size,
+        abs(float(metric.inner(place.point, riemannian, place.other)) - pairing) / size / lost(place.point),
         abs(slope + squared) / squared,
         deviation(metric.apply(place.point, metric.inverse(place.point, place.other)), place.other),
     )
@@ -188,7 +201,7 @@ RIEMANNIAN = Check(
     measure=each(_measure_gradient),
     draw=lambda rng: _descent(draw_place(rng)),
     violations=(Violation("the gradient of another energy", _another_energy),),
-    adopt=lambda problem, params: _descent(adopt_place(problem, params)),
+    adopt=lambda problem, params: _descent(adopt_square(problem, params)),
 )
 
 # --- Infinite depth ---------------------------------------------------------------------------------------------------
@@ -239,7 +252,7 @@ INFINITE = Check(
     measure=each(_measure_limit),
     draw=lambda rng: Limit(draw_place(rng)),
     violations=(Violation("a factor of 1.001/L", lambda rng: Limit(draw_place(rng), 1.001)),),
-    adopt=lambda problem, params: Limit(adopt_place(problem, params)),
+    adopt=lambda problem, params: Limit(adopt_square(problem, params)),
 )
 
 
@@ -317,7 +330,7 @@ INVARIANCE = Check(
     measure=each(_measure_isometry),
     draw=lambda rng: _turned(rng, draw_place(rng)),
     violations=(Violation("a turn that is not orthogonal", _sheared),),
-    adopt=lambda problem, params: _turned(np.random.default_rng(0), adopt_place(problem, params)),
+    adopt=lambda problem, params: _turned(np.random.default_rng(0), adopt_square(problem, params)),
 )
 
 # --- Other ranks and shapes -------------------------------------------------------------------------------------------
@@ -346,7 +359,7 @@ class Rectangle:
 def imbalance(layers: tuple[np.ndarray, ...]) -> float:
     """Largest norm of a difference of neighbours, over the largest squared norm of a layer."""
     laws = [float(np.linalg.norm(a @ a.T - b.T @ b)) for a, b in itertools.pairwise(layers)]
-    return max(laws, default=0.0) / max(float(np.sum(layer**2)) for layer in layers)
+    return max(laws, default=0.0) / max(1e-300, *(float(np.sum(layer**2)) for layer in layers))
 
 
 def times(layers: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -428,6 +441,7 @@ RECTANGULAR = Check(
     ),
     hypotheses=(
         Hypothesis("at least two layers", lambda r: float(2 - len(r.layers))),
+        Hypothesis("a product that is not zero", lambda r: float(not np.any(r.values))),
         Hypothesis("balanced layers", lambda r: r.imbalance, 1e-10),
         Hypothesis("the rank is as told", lambda r: float(abs(int(np.sum(r.values > 0)) - r.rank))),
     ),
