@@ -179,7 +179,7 @@ def measure(name: str, seeds: int) -> dict[str, Any]:
             if seconds[-1] > CAP:
                 break
         half = 0.5 * (max(errors) - min(errors))
-        note = f"error ± {half:.1e} over {len(errors)} draws"
+        note = f"error {np.mean(errors):.4g} ± {half:.1g} over {len(errors)} draws"
         rows.append(row(contestant, Timing(tuple(seconds), None), error=float(np.mean(errors)), note=note))
         print(name, contestant, f"{np.mean(errors):.4g}", f"{np.median(seconds):.2f} s", flush=True)
     about = f"{data.shape[0]} x {data.shape[1]}, {len(data.fitted[0]):,} entries known, {len(data.hidden[0]):,} hidden."

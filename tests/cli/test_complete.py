@@ -73,7 +73,54 @@ def test_entries_predict_entries(table: Path) -> None:
     assert float(rows[2][2]) == pytest.approx(left[24] * right[19], rel=0.1)
     (table / "asked.csv").write_text("user,item\n99,0\n", encoding="utf-8")
     run = dln("complete", table / "ratings.csv", *flags)
-    assert run.exit_code == 2 and "row 99 of entry 1 does not" in run.stderr
+    assert run.exit_code == 2 and "each row must occur in DATA, but '99' of line 2 does not" in run.stderr
+
+
+def test_entries_may_have_names(table: Path) -> None:
+    rng = np.random.default_rng(1)
+    left, right = rng.uniform(1, 2, 25), rng.uniform(1, 2, 20)
+    lines = [
+        f'user_{i},"movie {j}, part 1",{left[i] * right[j]:.6f}'
+        for i in range(25)
+        for j in range(20)
+        if (i + 2 * j) % 3
+    ]
+    lines += ["loner,nothing else,3"]
+    (table / "ratings.csv").write_text("\n".join(["user,movie,stars", *lines]), encoding="utf-8")
+    (table / "asked.csv").write_text('user,movie\nuser_24,"movie 18, part 1"\nloner,nothing else\n', encoding="utf-8")
+    flags = ["--entries", "--predict", table / "asked.csv", "-o", table / "told.csv", "--no-plot"]
+    told = json.loads(dln("complete", table / "ratings.csv", *flags, "--json").stdout)
+    assert told["mask"] == {"parts": 2, "loose_rows": ["loner"], "loose_columns": ["nothing else"]}
+    rows = cells(table / "told.csv")
+    assert [row[:2] for row in rows[1:]] == [["user_24", "movie 18, part 1"], ["loner", "nothing else"]]
+    assert float(rows[1][2]) == pytest.approx(left[24] * right[18], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("data", "asked", "flags", "message"),
+    [
+        ("u,m,x\na,b,1\na,c\n", "a,b", [], "DATA: each line of d.csv must have row, column, value, but line 3 has 2"),
+        ("a,b,1\na,c,two\n", "a,b", [], "each value of d.csv must be a number, but line 2 holds 'two'"),
+        ("a,b,x4\na,c,2\n", "a,b", [], "each value of d.csv must be a number, but line 1 holds 'x4'"),
+        ("a,b,\na,c,2\n", "a,b", [], "line 1 holds ''; leave out entries that are not known"),
+        ("a,b,1\n,c,2\n", "a,b", [], "each row of d.csv must have a name, but that of line 2 is empty"),
+        ("a,b,1\nc,b,2\na,b,3\n", "a,b", [], "row 'a', column 'b' is in lines 1 and 3"),
+        ("u,m,x\n1,2,1\n1.0,2.0,3\n", "1,2", [], "row '1', column '2' is in lines 2 and 3"),
+        ("u,m,x\n", "a,b", [], "must hold entries below its header line"),
+        ("a,b,1\n", "a,c", [], "--predict: each column must occur in DATA, but 'c' of line 1 does not"),
+        ("a,b,1\n", "a", [], "--predict: each line of p.csv must have row, column, but line 1 has 1 cell."),
+        ("a,b,1\n", "a,b", ["--index"], "--index goes with tables"),
+    ],
+)
+def test_lists_of_entries_that_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, asked: str, flags: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("d.csv").write_text(data, encoding="utf-8")
+    Path("p.csv").write_text(asked, encoding="utf-8")
+    run = dln("complete", "d.csv", "--entries", "--predict", "p.csv", "-o", "told.csv", *flags)
+    assert run.exit_code == 2 and message in run.stderr
+    assert not Path("told.csv").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,9 +14,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from deeplinear.core import RESULTS, spectrum_effective_rank
 from deeplinear.dynamics import GradientFlow, simulate
 from deeplinear.estimators import DeepMatrixCompletion, PlasticityWarning
-from deeplinear.estimators._learning import Learner, _sound, side
+from deeplinear.estimators._base import filled_up, matched_std
+from deeplinear.estimators._completion_fits import Fits, Settings, doubtful
+from deeplinear.estimators._learning import Learner, Path, _sound
 from deeplinear.estimators._observed import SHRINKAGE, framed, listed, observed
-from deeplinear.models import Completion, DeepLinear, Problem
+from deeplinear.models import Completion, DeepLinear, Problem, connectivity
 
 SHAPE, RANK = (30, 28), 2
 
@@ -26,6 +29,13 @@ def low_rank(seed: int = 0, noise: float = 0.0, known: float = 0.6) -> tuple[np.
     truth = 3.0 + rng.standard_normal((SHAPE[0], RANK)) @ rng.standard_normal((RANK, SHAPE[1]))
     seen = truth + noise * rng.standard_normal(SHAPE)
     return truth, np.where(rng.random(SHAPE) < known, seen, np.nan)
+
+
+@pytest.fixture(scope="module")
+def noisy() -> tuple[np.ndarray, np.ndarray, DeepMatrixCompletion]:
+    """Truth, what is known of it with noise, and two fits of that from different starts, as one estimator."""
+    truth, seen = low_rank(noise=0.5)
+    return truth, seen, DeepMatrixCompletion(random_state=0, restarts=2).fit(seen)
 
 
 @parametrize_with_checks([DeepMatrixCompletion(max_levels=1, held_out=0.0, random_state=0)])
@@ -47,32 +57,28 @@ def test_a_matrix_of_low_rank_is_found_and_one_of_full_rank_is_not():
     assert hopeless.held_out_error_ > 0.8
 
 
-def test_what_is_known_stays_and_the_network_may_differ_from_it():
-    _, seen = low_rank(noise=0.3)
-    fit = DeepMatrixCompletion(random_state=0).fit(seen)
+def test_what_is_known_stays_and_the_network_may_differ_from_it(noisy):
+    _, seen, fit = noisy
     known = ~np.isnan(seen)
-    filled = fit.fit_transform(seen)
+    filled = fit.transform(seen)
     np.testing.assert_array_equal(filled[known], seen[known])
     assert np.isfinite(filled).all()
     assert np.abs(fit.complete() - seen)[known].max() > 0.1
 
 
-def test_held_out_entries_stop_the_fit_before_it_fits_the_noise():
-    truth, seen = low_rank(noise=0.7)
+def test_held_out_entries_stop_the_fit_before_it_fits_the_noise(noisy):
+    truth, seen, stopped = noisy
     gaps = np.isnan(seen)
-
-    def error(**settings) -> float:
-        found = DeepMatrixCompletion(random_state=0, **settings).fit(seen)
-        return float(np.sqrt(np.mean((found.complete() - truth)[gaps] ** 2)))
-
-    assert error() < 0.8 * error(held_out=0.0, tolerance=0.05)
+    gone_on = DeepMatrixCompletion(random_state=0, held_out=0.0, tolerance=0.05).fit(seen)
+    errors = [np.sqrt(np.mean((fit.complete() - truth)[gaps] ** 2)) for fit in (stopped, gone_on)]
+    assert errors[0] < 0.8 * errors[1]
 
 
 def test_filling_up_changes_nothing():
     _, seen = low_rank()
     entries = observed(seen - np.nanmean(seen))
     learner = Learner(SHAPE, 3, 5, "flow")
-    assert learner.padded == (32, 20, 20, 32)
+    assert learner.padded == (32, 32, 32, 32) and Learner((300, 28), 2, 5, "flow").padded == (32, 8, 320)
     start = learner.start(0.1, np.random.default_rng(3))
     bare = (start[0][:5, :28], start[1][:5, :5], start[2][:30, :5])
     loss = Completion(np.nan_to_num(seen - np.nanmean(seen)), ~np.isnan(seen))
@@ -82,7 +88,9 @@ def test_filling_up_changes_nothing():
     exact = run.params[2] @ run.params[1] @ run.params[0]
     np.testing.assert_allclose(found.left @ found.right, exact, atol=1e-5 * np.abs(exact).max())
     assert all(np.all(layer[rows:] == 0) for layer, rows in zip(filled, (5, 5, 30), strict=True))
-    assert [side(size) for size in (3, 33, 49, 65, 97, 512, 600)] == [32, 48, 64, 96, 128, 512, 600]
+    assert [filled_up(size, 16) for size in (1, 17, 33, 64, 65, 129, 600)] == [16, 32, 64, 64, 128, 192, 640]
+    product = start[2] @ start[1] @ start[0]
+    assert product[:30, :28].std() == pytest.approx(0.1, rel=0.6) and matched_std(0.0, (3, 2)) == 0
 
 
 def test_offsets_are_the_least_squares_they_claim_to_be():
@@ -102,14 +110,15 @@ def test_offsets_are_the_least_squares_they_claim_to_be():
     assert np.mean(frame.inner(entries) ** 2) == pytest.approx(1.0)
 
 
-def test_columns_in_other_units_are_seen_and_change_nothing():
-    _, seen = low_rank(noise=0.2)
+def test_columns_in_other_units_are_seen_and_change_nothing(noisy):
+    _, seen, fit = noisy
+    assert fit.scaling_ == "one"
     units = np.where(np.arange(SHAPE[1]) % 2, 1000.0, 1.0)
-    plain = DeepMatrixCompletion(scaling="columns", random_state=0).fit_transform(seen)
-    fit = DeepMatrixCompletion(random_state=0).fit(seen * units)
+    settings = {"random_state": 0, "max_levels": 20}
+    plain = DeepMatrixCompletion(scaling="columns", **settings).fit_transform(seen)
+    fit = DeepMatrixCompletion(**settings).fit(seen * units)
     assert fit.scaling_ == "columns"
     np.testing.assert_allclose(fit.transform(seen * units) / units, plain, rtol=1e-6)
-    assert DeepMatrixCompletion(random_state=0).fit(seen).scaling_ == "one"
 
 
 def test_tables_of_unlike_columns_are_filled_better_than_by_means():
@@ -146,10 +155,10 @@ def test_an_interrupt_is_not_taken_for_an_end():
         _sound(interrupted)
 
 
-def test_the_error_held_out_is_in_the_units_of_the_data():
-    truth, seen = low_rank(noise=0.5)
+def test_the_error_held_out_is_in_the_units_of_the_data(noisy):
+    truth, seen, _ = noisy
     units = np.where(np.arange(SHAPE[1]) % 2, 100.0, 1.0)
-    fit = DeepMatrixCompletion(random_state=0, restarts=4).fit(seen * units)
+    fit = DeepMatrixCompletion(random_state=0, restarts=3).fit(seen * units)
     gaps = np.isnan(seen)
     noise = 0.5 * units[np.nonzero(gaps)[1]]
     actual = np.sqrt(np.mean(((fit.complete() - truth * units)[gaps]) ** 2 + noise**2))
@@ -209,30 +218,96 @@ def test_a_warm_start_loses_plasticity_at_depth_two_and_says_so():
     np.testing.assert_array_equal(deep.fit(second).complete(), again)  # nothing is new
 
 
+def test_a_warm_start_that_gets_stuck_gives_way_to_a_cold_one():
+    """From a tenth of the entries to most of them at depth 3: the warm path ends on a plateau."""
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((SHAPE[0], 2)) @ rng.standard_normal((2, SHAPE[1]))
+    place = rng.random(SHAPE)
+    fit = DeepMatrixCompletion(depth=3, warm_start=True, random_state=0).fit(np.where(place < 0.1, truth, np.nan))
+    assert not fit.warm_started_
+    with pytest.warns(PlasticityWarning, match="the cold one is taken"):
+        fit.fit(np.where(place < 0.6, truth, np.nan))
+    assert not fit.warm_started_ and fit.held_out_error_ < 0.02
+    assert np.sqrt(np.mean((fit.complete() - truth)[place >= 0.6] ** 2)) < 0.02 * truth.std()
+    # A few more entries are learnt from there, and nothing is said.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit.fit(np.where(place < 0.7, truth, np.nan))
+    assert fit.warm_started_ and fit.held_out_error_ < 0.02
+
+
+def test_when_a_warm_start_is_doubted():
+    """Each reason alone: most entries new, no better than offsets, much worse than before, a residual that stays."""
+    _, seen = low_rank()
+    entries = observed(seen)
+    learner = Learner(SHAPE, 2, 4, "flow")
+    layers = learner.start(0.1, np.random.default_rng(0))
+    path = Path(*(np.array([1.0, 0.5]) for _ in range(4)))
+    one = np.ones(5)
+    held = Fits(learner, framed("test", entries, "both", "one"), entries, (path,), (layers,), one, 2 * one)
+    settings = Settings([0], 1e-4, 0.1, 1e-4, 100, None)
+    assert not doubtful(held, 10, 0.9, settings) and not doubtful(held, 10, np.nan, settings)
+    assert doubtful(held, len(entries) // 2 + 1, 0.9, settings)
+    assert doubtful(held, 10, 0.5, settings)
+    assert doubtful(dataclasses.replace(held, plain=one), 10, 0.9, settings)
+    bare = dataclasses.replace(held, missed=np.zeros(0), plain=np.zeros(0))
+    assert doubtful(bare, 10, np.nan, settings)
+    assert not doubtful(bare, 10, np.nan, settings._replace(max_levels=2))
+    assert not doubtful(bare, 10, np.nan, settings._replace(tolerance=1.0))
+
+
+def test_a_path_that_does_not_come_down_is_not_taken_for_one_that_does(monkeypatch):
+    """The flow is played: losses after each part of it, the last of which reaches its level or not."""
+    entries = listed("test", [0, 0, 1, 1], [0, 1, 0, 1], [1.0, 0.0, 0.0, 0.5])
+    learner = Learner((2, 2), 2, 1, "flow")
+    start = learner.start(1e-3, np.random.default_rng(0))  # with a loss of 0.625
+
+    def played(losses: list[float], last: RESULTS) -> tuple[bool, int]:
+        rest = list(losses)
+
+        def down(self, problem, begin, level):
+            value = rest.pop(0)
+            return SimpleNamespace(result=RESULTS.step_limit if rest else last, params=(), values=value)
+
+        monkeypatch.setattr(Learner, "_down", down)
+        monkeypatch.setattr("deeplinear.estimators._learning._last_loss", lambda run: run.values)
+        return learner.until_error(entries, start, 0.2) is not None, len(losses) - len(rest)
+
+    assert played([0.625, 0.625, 0.5, 0.2, 0.05], RESULTS.stopped) == (True, 5)  # a first plateau is waited for
+    assert played([0.5, 0.125, 0.125, 0.05], RESULTS.stopped) == (False, 3)  # a later one is not
+    assert played([0.5, 0.125], RESULTS.steady) == (False, 2)
+
+
 def test_the_mask_says_what_cannot_be_determined():
     _, seen = low_rank()
     seen[7] = np.nan
     seen[:, 4] = np.nan
     seen[9], seen[:, 11] = np.nan, np.nan
     seen[9, 11] = 1.0
-    report = DeepMatrixCompletion(random_state=0, max_levels=30).fit(seen).mask_report_
+    report = DeepMatrixCompletion(random_state=0, max_levels=2).fit(seen).mask_report_
     np.testing.assert_array_equal(report.loose_rows, [7, 9])
     np.testing.assert_array_equal(report.loose_columns, [4, 11])
     assert "2 rows (7, 9): cannot be determined from the rest" in str(report)
+    graph = connectivity(~np.isnan(seen))
+    assert (
+        (report.parts, report.observed)
+        == (len(graph.components), np.count_nonzero(~np.isnan(seen)))
+        == (2, report.observed)
+    )
 
 
-def test_restarts_tell_how_much_depends_on_chance():
-    fit = DeepMatrixCompletion(restarts=3, random_state=0, max_levels=60)
-    _, noisy = low_rank(noise=0.5)
-    mean, spread = fit.fit(noisy).complete(return_std=True)
+def test_restarts_tell_how_much_depends_on_chance(noisy):
+    _, _, fit = noisy
+    mean, spread = fit.complete(return_std=True)
     rows, columns = (index.ravel() for index in np.indices(SHAPE))
-    scale = fit._fitted.frame.scale
-    singles = [scale * part.at(rows, columns).reshape(SHAPE) for part in fit._fitted.factors]
-    base = fit._fitted.frame.base(rows, columns).reshape(SHAPE)
+    frame = fit._fitted.fits.frame
+    singles = [frame.scale * part.at(rows, columns).reshape(SHAPE) for part in fit._fitted.factors]
+    base = frame.base(rows, columns).reshape(SHAPE)
     np.testing.assert_allclose(mean, base + np.mean(singles, axis=0), atol=1e-12)
     np.testing.assert_allclose(spread, np.std(singles, axis=0, ddof=1), atol=1e-12)
     _, clean = low_rank()
-    assert fit.fit(clean).complete(return_std=True)[1].mean() < 0.7 * spread.mean()
+    sure = DeepMatrixCompletion(restarts=2, random_state=0, max_levels=60).fit(clean)
+    assert sure.complete(return_std=True)[1].mean() < 0.7 * spread.mean()
     with pytest.raises(ValueError, match="restarts=2 or more"):
         DeepMatrixCompletion(random_state=0, max_levels=2).fit(clean).complete(return_std=True)
 
@@ -242,7 +317,7 @@ def test_adam_on_the_entries_learns_too():
     fit = DeepMatrixCompletion(method="adam", width=4, random_state=0).fit(seen)
     gaps = np.isnan(seen)
     rows, columns = np.nonzero(gaps)
-    offsets = np.sqrt(np.mean((fit._fitted.frame.base(rows, columns) - truth[gaps]) ** 2))
+    offsets = np.sqrt(np.mean((fit._fitted.fits.frame.base(rows, columns) - truth[gaps]) ** 2))
     error = np.sqrt(np.mean((fit.complete() - truth)[gaps] ** 2))
     assert fit.method_ == "adam" and error < 0.5 * offsets
 

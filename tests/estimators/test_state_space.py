@@ -224,22 +224,26 @@ def test_cross_validation(record: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 def test_filling_up_changes_nothing() -> None:
-    """A network of three inputs among four moves as one of three alone."""
+    """A network of three inputs and one output among four of both moves as one of three and one alone."""
     rng = np.random.default_rng(0)
     inputs, outputs = rng.standard_normal((60, 3)), rng.standard_normal((60, 1))
     parts = records([inputs], [outputs], Units.of([inputs], [outputs], True), 3, 0.0)
     fit, held = (design(parts, 3, intercept=True, feed=False, held=which) for which in (False, True))
     model = network(2, 3, 3, 1, "general")
-    assert model.inputs == 4
+    assert (model.inputs, model.outputs) == (4, 4)
     start = drawn(model, 3, 1, 0.3, np.random.RandomState(0))
     path = train(model, start, fit, held, (3, 1), rate=0.01, end=50, progress=None)
     matrix, target = fit.lags
     alone = LinearRNN(2, 3, inputs=3)
     problem = Problem(alone, Regression(matrix.T @ matrix / fit.rows, target.T @ matrix / fit.rows, reduced=True))
-    plain = simulate(problem, (start[0][:, :3], *start[1:]), Adam(0.01), times=[50])
+    plain = simulate(problem, (start[0][:, :3], start[1], start[2][:1]), Adam(0.01), times=[50])
     np.testing.assert_allclose(path.end[0][:, :3], plain.params[0], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(path.end[1], plain.params[1], rtol=1e-9, atol=1e-12)
-    assert not path.end[0][:, 3:].any()
+    np.testing.assert_allclose(path.end[2][:1], plain.params[2], rtol=1e-9, atol=1e-12)
+    assert not path.end[0][:, 3:].any() and not path.end[2][1:].any()
+    for inputs, outputs in ((2, 1), (2, 3)):  # filled up they would be equal
+        with pytest.raises(ValueError, match="outputs must equal inputs"):
+            network(2, 3, inputs, outputs, "tied")
 
 
 def test_least_squares_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

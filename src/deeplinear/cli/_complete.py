@@ -2,11 +2,11 @@
 
 import csv
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deeplinear.cli._options import choice, count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
-from deeplinear.cli._tables import Table, names_of, read_table, write_table
+from deeplinear.cli._tables import EntryList, Table, as_number, names_of, read_entries, read_table, write_table
 
 SHOWN = 6
 """Rows and columns that are named in a message."""
@@ -38,9 +38,15 @@ def complete_command(
         raise UsageError("--predict goes with --entries: it lists the rows and columns to predict.")
     if entries and predict is None:
         raise UsageError("--entries needs --predict FILE with the rows and columns to predict.")
+    if entries and names[1]:
+        raise UsageError("--index goes with tables; with --entries rows and columns may have any names.")
     chosen = _settings(settings)
-    table = read_table(file, "DATA", gaps=not entries, header=names[0], index=names[1])
-    asked = None if predict is None else read_table(predict, "--predict")
+    source: Table | Listed
+    if predict is None:
+        source = read_table(file, "DATA", gaps=True, header=names[0], index=names[1])
+    else:
+        known = read_entries(file, "DATA", header=names[0])
+        source = _listed(known, read_entries(predict, "--predict", like=known))
     target = Path(f"{Path(file).stem}-completed.csv" if out is None else out)
     if target.suffix.lower() != ".csv":
         raise UsageError(f"--out must be a file that ends in .csv, but is {target}.")
@@ -59,21 +65,22 @@ def complete_command(
                 state(f"{again}level {now.level}, error {now.error:.3g}, held out {now.held_out:.3g}")
 
             fit = estimators().DeepMatrixCompletion(progress=progress, **chosen)
-            if asked is not None:
-                files, filled = _entries(fit, table, asked, target), None
+            if isinstance(source, Listed):
+                files, pair = _entries(fit, source, target), (None, None)
             else:
-                files, filled = _table(fit, table, target)
+                files, filled = _table(fit, source, target)
+                pair = (source.values, filled)
     except NumericalError as error:
         say(f"dln: {error}")
         return Code.numerical
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
     if not no_plot:
-        files += _draw(fit, table.values, filled, target)
+        files += _draw(fit, *pair, target)
     if as_json:
-        print_json(_payload(file, fit, table, files))
+        print_json(_payload(file, fit, source, files))
         return Code.fine
-    _tell(file, fit, table, files)
+    _tell(file, fit, source, files)
     return Code.fine
 
 
@@ -112,37 +119,74 @@ def _table(fit: Any, table: Table, target: Path) -> tuple[list[Path], Any]:
     return files, filled
 
 
-def _entries(fit: Any, table: Table, asked: Table, target: Path) -> list[Path]:
-    """Predict entries from entries; rows and columns may be called by any whole numbers."""
+class Side(NamedTuple):
+    """One side of a matrix that is given by entries: names in the order of the matrix, where the entries that are known
+    stand, and where those that are asked for."""
+
+    names: list[str]
+    known: Any
+    asked: Any
+
+
+class Listed(NamedTuple):
+    """A matrix that is given by entries, and the places to predict."""
+
+    rows: Side
+    columns: Side
+    values: Any
+    asked: EntryList
+
+
+def _listed(known: EntryList, asked: EntryList) -> Listed:
+    """Rows and columns by number from 0 on, or a refusal that names what is not known, or known twice."""
     import numpy as np
 
-    for name, found, least in (("DATA", table, 3), ("--predict", asked, 2)):
-        if found.values.shape[1] < least:
-            wanted = "row, column, value" if least == 3 else "row, column"
-            raise UsageError(f"{name} must have the columns {wanted}, but has {found.values.shape[1]}.")
-    sides = []
-    for place in range(2):
-        known, places = np.unique(table.values[:, place], return_inverse=True)
-        wanted = asked.values[:, place]
-        index = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-        missing = known[index] != wanted
-        if missing.any():
-            line, word = int(np.argmax(missing)), ("row", "column")[place]
+    rows, columns = (_side(word, known, asked, place) for place, word in enumerate(("row", "column")))
+    places = rows.known.astype(np.int64) * len(columns.names) + columns.known
+    order = np.argsort(places, kind="stable")
+    twice = np.flatnonzero(np.diff(places[order]) == 0)
+    if len(twice):
+        first, second = order[twice[0]], order[twice[0] + 1]
+        raise UsageError(
+            f"DATA: each entry must be given once, but row {known.names[0][first]!r}, column {known.names[1][first]!r} "
+            f"is in lines {known.lines[first]} and {known.lines[second]}."
+        )
+    return Listed(rows, columns, known.values, asked)
+
+
+def _side(word: str, known: EntryList, asked: EntryList, place: int) -> Side:
+    """Names of one side; those that are all numbers are compared as such, so that 7 and 7.0 are one."""
+    import numpy as np
+
+    numbers = [as_number(name) for name in known.names[place]]
+    numeric = None not in numbers
+    given = np.array(numbers if numeric else known.names[place])
+    found, first, where = np.unique(given, return_index=True, return_inverse=True)
+    at = {name: index for index, name in enumerate(found.tolist())}
+    wanted = []
+    for line, name in zip(asked.lines, asked.names[place], strict=True):
+        index = at.get(as_number(name) if numeric else name)
+        if index is None:
             raise UsageError(
-                f"--predict: each {word} must occur in DATA, but {word} {wanted[line]:g} of entry {line + 1} does not; "
-                "nothing is known about it."
+                f"--predict: each {word} must occur in DATA, but {name!r} of line {line} does not; nothing is known "
+                "about it."
             )
-        sides.append((places, index, len(known)))
-    (rows, asked_rows, height), (columns, asked_columns, width) = sides
-    fit.fit_entries(rows, columns, table.values[:, 2], shape=(height, width))
-    found = fit.predict_entries(asked_rows, asked_columns, return_std=fit.restarts > 1)
+        wanted.append(index)
+    return Side([known.names[place][index] for index in first], where, np.array(wanted))
+
+
+def _entries(fit: Any, listed: Listed, target: Path) -> list[Path]:
+    """Predict entries from entries; rows and columns are called as they were asked for."""
+    rows, columns = listed.rows, listed.columns
+    fit.fit_entries(rows.known, columns.known, listed.values, shape=(len(rows.names), len(columns.names)))
+    found = fit.predict_entries(rows.asked, columns.asked, return_std=fit.restarts > 1)
     values, spread = found if fit.restarts > 1 else (found, None)
     with target.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow([*("row", "column", "value"), *([] if spread is None else ["spread"])])
-        for place, (row, column, *_) in enumerate(asked.values):
+        for place, (row, column) in enumerate(zip(*listed.asked.names, strict=True)):
             more = [] if spread is None else [f"{spread[place]:.4g}"]
-            writer.writerow([f"{row:.15g}", f"{column:.15g}", f"{values[place]:.10g}", *more])
+            writer.writerow([row, column, f"{values[place]:.10g}", *more])
     return [target]
 
 
@@ -172,27 +216,28 @@ def _facts(fit: Any) -> dict[str, Any]:
     }
 
 
-def _loose(fit: Any, table: Table) -> tuple[list[str], list[str]]:
-    """Names of rows and columns that cannot be determined; of a list of entries, their numbers in increasing order."""
+def _loose(fit: Any, source: Table | Listed) -> tuple[list[str], list[str]]:
+    """Names of rows and columns that cannot be determined."""
     report = fit.mask_report_
-    if table.values.shape == report.connectivity.shape:
-        return names_of(table, report.loose_rows), [table.columns[place] for place in report.loose_columns]
-    rows, columns = ([str(place + 1) for place in loose] for loose in (report.loose_rows, report.loose_columns))
-    return rows, columns
+    if isinstance(source, Listed):
+        return (
+            [source.rows.names[place] for place in report.loose_rows],
+            [source.columns.names[place] for place in report.loose_columns],
+        )
+    return names_of(source, report.loose_rows), [source.columns[place] for place in report.loose_columns]
 
 
-def _payload(file: str, fit: Any, table: Table, files: list[Path]) -> dict[str, Any]:
-    rows, columns = _loose(fit, table)
-    mask = {"parts": len(fit.mask_report_.connectivity.components), "loose_rows": rows, "loose_columns": columns}
+def _payload(file: str, fit: Any, source: Table | Listed, files: list[Path]) -> dict[str, Any]:
+    rows, columns = _loose(fit, source)
+    mask = {"parts": fit.mask_report_.parts, "loose_rows": rows, "loose_columns": columns}
     head = {"ok": True, "command": "complete", "exit_code": 0, "data": file}
     return head | _facts(fit) | {"mask": mask, "files": [str(item) for item in files]}
 
 
-def _tell(file: str, fit: Any, table: Table, files: list[Path]) -> None:
+def _tell(file: str, fit: Any, source: Table | Listed, files: list[Path]) -> None:
     facts, report = _facts(fit), fit.mask_report_
     error = facts["held_out_error"]
-    height, width = report.connectivity.shape
-    observed = sum(len(part.entries) for part in report.connectivity.components)
+    (height, width), observed = report.shape, report.observed
     rows = [
         ("matrix", f"{height} x {width}, {observed:,} known ({observed / (height * width):.1%})"),
         ("network", f"depth {fit.depth}, trained by {facts['method']}, {facts['levels']} levels of the loss"),
@@ -200,12 +245,11 @@ def _tell(file: str, fit: Any, table: Table, files: list[Path]) -> None:
         ("error", "no entries were held out" if error is None else f"{error:.4g}   (RMS on entries held out)"),
         ("units", "one for each column" if facts["scaling"] == "columns" else "one for all"),
     ]
-    parts = len(report.connectivity.components)
-    if parts > 1:
-        rows.append(("note", f"the known entries fall into {parts} parts that are not joined"))
+    if report.parts > 1:
+        rows.append(("note", f"the known entries fall into {report.parts} parts that are not joined"))
     if fit.offsets_ == "columns" and fit.offsets == "auto":
         rows.append(("offsets", "of columns only, as these are too unlike to be compared"))
-    for word, names in zip(("rows", "columns"), _loose(fit, table), strict=True):
+    for word, names in zip(("rows", "columns"), _loose(fit, source), strict=True):
         if names:
             shown = ", ".join(name or "(no name)" for name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
             count = f"{len(names)} {word if len(names) > 1 else word[:-1]}"

@@ -24,7 +24,7 @@ def _complete(
     offsets: Annotated[
         str | None,
         typer.Option(
-            "--offsets", metavar="WHAT", help="both (default), rows, columns, mean or none: taken off before."
+            "--offsets", metavar="WHAT", help="auto (default), both, rows, columns, mean or none: taken off before."
         ),
     ] = None,
     scaling: Annotated[

@@ -300,7 +300,7 @@ def _predictions(file: Path, values: Any, targets: list[str]) -> Path:
 
 
 def _draw(stem: Path, model: Any, name: str) -> list[Path]:
-    """Modes and errors over time, with a line at the stop."""
+    """Modes and errors over time, with a line at the stop and its name above the panel."""
     import numpy as np
 
     from deeplinear.core import RESULTS, Trajectory
@@ -325,6 +325,8 @@ def _draw(stem: Path, model: Any, name: str) -> list[Path]:
         figure = plot_trajectory(path, time_scale="log", title=f"{name}: how the network learns")
         for axes in figure.axes if model.stopping_time_ > 0 else ():
             axes.axvline(model.stopping_time_, color=REST, linestyle="--", zorder=1)
+            place = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 8}
+            axes.text(model.stopping_time_, 1.01, "stopped", **place)
         return save_figure(figure, stem)
     except (ImportError, ValueError) as error:
         say(f"dln: the model is written, but there is no picture: {error}")

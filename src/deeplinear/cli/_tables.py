@@ -98,6 +98,94 @@ def read_table(path: str, where: str, *, gaps: bool = False, header: bool = Fals
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class EntryList:
+    """Entries of a matrix one by one; rows and columns may have any names.
+
+    Attributes:
+        names: Names of the row and of the column of each, as they were written.
+        values: Value of each; none where places only are listed.
+        lines: Line of the file in which each stands.
+        head: Header line, if there is one.
+    """
+
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+    values: np.ndarray
+    lines: tuple[int, ...]
+    head: tuple[str, ...] = ()
+
+
+def read_entries(path: str, where: str, *, header: bool = False, like: EntryList | None = None) -> EntryList:
+    """A list of row, column, value, or of row, column where `like` is given; further columns are not read.
+
+    The first line is a header if its value is text and it names no row and no column of other lines. Where there are no
+    values it is one if it says the same as that of `like`, or row, column, or is text above numbers.
+
+    Args:
+        path: The file.
+        where: What it is called in messages.
+        header: The first line is a header even if it does not look like one.
+        like: The entries beside which this list of places belongs.
+    """
+    wanted = ("row", "column", "value") if like is None else ("row", "column")
+    if Path(path).suffix.lower() not in TEXT:
+        numbers = read_table(path, where).values
+        lines = [(place + 1, [f"{number:.17g}" for number in row]) for place, row in enumerate(numbers)]
+    else:
+        lines, _ = _lines(path, where)
+    for line, cells in lines:
+        if len(cells) < len(wanted):
+            raise UsageError(
+                f"{where}: each line of {path} must have {', '.join(wanted)}, but line {line} has {len(cells)} "
+                f"cell{'s' if len(cells) > 1 else ''}."
+            )
+    head = tuple(lines[0][1])
+    if header or _is_head(head, lines[1:], like):
+        lines = lines[1:]
+    else:
+        head = ()
+    if not lines:
+        raise UsageError(f"{where}: {path} must hold entries below its header line, but holds none.")
+    values = np.zeros(0 if like is not None else len(lines))
+    for place, (line, cells) in enumerate(lines):
+        for name, cell in zip(wanted[:2], cells, strict=False):
+            if not cell:
+                raise UsageError(f"{where}: each {name} of {path} must have a name, but that of line {line} is empty.")
+        if like is None:
+            number = _number(cells[2])
+            if number is None or np.isnan(number):
+                raise UsageError(
+                    f"{where}: each value of {path} must be a number, but line {line} holds {cells[2]!r}; leave out "
+                    "entries that are not known."
+                )
+            values[place] = number
+    rows, columns = (tuple(cells[place] for _, cells in lines) for place in range(2))
+    return EntryList((rows, columns), values, tuple(line for line, _ in lines), head)
+
+
+def _is_head(head: tuple[str, ...], body: list[tuple[int, list[str]]], like: EntryList | None) -> bool:
+    """Whether the first line of a list of entries is a header."""
+    others = [{cells[place] for _, cells in body} for place in range(2)]
+    if like is None:
+        return _number(head[2]) is None and not any(name in names for name, names in zip(head, others, strict=False))
+    words = [word.lower() for word in head[:2]]
+    if words == ["row", "column"] or words == [word.lower() for word in like.head[:2]]:
+        return True
+    return any(
+        as_number(name) is None and names and all(as_number(other) is not None for other in names)
+        for name, names in zip(head, others, strict=False)
+    )
+
+
+def as_number(name: str) -> float | None:
+    """The number that a name is, if it is one."""
+    try:
+        value = float(name)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
 def column_places(table: Table, wanted: str, flag: str) -> list[int]:
     """Columns given by names or by numbers from 1 on, separated by commas."""
     found = []

@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -13,15 +13,14 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 
 from deeplinear.core import check_count, check_number
 from deeplinear.estimators._base import in_64_bit
-from deeplinear.estimators._learning import DENSE, Factors, Learner, Path, follow, rms
+from deeplinear.estimators._completion_fits import CompletionProgress, Fits, Settings, doubtful, fits
+from deeplinear.estimators._learning import DENSE, Factors, Learner, mean_of, rms
 from deeplinear.estimators._mask_report import mask_report
-from deeplinear.estimators._observed import Entries, Frame, checked_places, framed, listed, observed
+from deeplinear.estimators._observed import Entries, checked_places, framed, listed, observed
 
 WHERE = "DeepMatrixCompletion"
 WIDTH = 32
 """Hidden units, if nothing is said; fewer where the matrix is narrower."""
-ENOUGH = 20
-"""Entries from which on some are held out."""
 SMALL = 0.01
 """Part of the largest singular value from which on one counts for `rank_`."""
 LARGEST = 200_000_000
@@ -29,18 +28,7 @@ LARGEST = 200_000_000
 
 
 class PlasticityWarning(UserWarning):
-    """A network of depth 2 goes on from entries whose parts were not joined; a fresh start may find a lower rank."""
-
-
-class CompletionProgress(NamedTuple):
-    """How far a fit is: restart (from 0) of how many, levels of the loss so far, root mean square errors in units of
-    the data's spread on the entries that are fitted and on those held out."""
-
-    restart: int
-    restarts: int
-    level: int
-    error: float
-    held_out: float
+    """A warm start is, or may be, worse than a cold one: the network has lost the ability to learn what is new."""
 
 
 class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -70,7 +58,10 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
             spread says what depends on chance. It is no bound on errors: rows with few entries fall back to their
             offsets in every fit; `mask_report_` names them, and `held_out_error_` tells the size of errors.
         warm_start: Whether `fit` goes on from the network of the last fit if the shape is the same. Entries held out
-            are then taken from those that are new. At depth 2 this can cost rank for good: see `PlasticityWarning`.
+            are then taken from those that are new. At depth 2 this can cost rank for good, and at any depth the network
+            may get stuck; where that is in doubt (most entries are new, or they are predicted no better than by
+            offsets, or much worse than before) a cold start is tried too and the better one taken. A
+            `PlasticityWarning` says so.
         method: `"flow"`, `"adam"`, or `"auto"`: flow up to four million entries of the whole matrix, and above that
             Adam on the observed entries only, whose cost does not depend on the size of the matrix.
         random_state: Seed of starts and of what is held out.
@@ -87,6 +78,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         scaling_: Units that were chosen.
         offsets_: Offsets that were chosen.
         method_: Method that was chosen.
+        warm_started_: Whether the network went on from that of the last fit.
         n_iter_: Levels of the longest fit.
 
     Example:
@@ -164,70 +156,52 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
     def _learn(self, entries: Entries) -> None:
         self._check(entries)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.restarts)
+        settings = Settings(
+            [int(seed) for seed in seeds],
+            self.scale,
+            self.held_out,
+            self.tolerance,
+            self.max_levels,
+            self.progress,
+        )
         learner, asked = self._learner(entries), (self.offsets, self.scaling)
         before = getattr(self, "_fitted", None) if self.warm_start else None
-        if before is not None and (before.learner, before.asked) != (learner, asked):
-            before = None
-        if before is not None:
-            self._warn()
-        frame = framed(WHERE, entries, *asked) if before is None else before.frame
-        inner = entries.of(frame.inner(entries))
-        paths, layers, errors = [], [], []
-        for restart, seed in enumerate(seeds):
-            start = None if before is None else before.layers[restart % len(before.layers)]
-            old = None if before is None else before.seen
-            path, params, residual = self._one(learner, inner, int(seed), restart, start, old)
-            paths.append(path)
-            layers.append(params)
-            errors.append(residual.values * frame.scale * frame.units[residual.columns])
-        factors = [learner.factors(params) for params in layers]
-        mean = Factors(
-            np.concatenate([one.left for one in factors], axis=1) / len(factors),
-            np.concatenate([one.right for one in factors], axis=0),
+        self.warm_started_ = before is not None and (before.fits.learner, before.asked) == (learner, asked)
+        if before is not None and self.warm_started_:
+            found = self._go_on(before.fits, entries, settings)
+        else:
+            found = fits(learner, entries, framed(WHERE, entries, *asked), np.arange(len(entries)), (), settings)
+        if not self.warm_started_ or len(found.missed):
+            self.held_out_error_ = found.error
+        factors = tuple(learner.factors(params) for params in found.layers)
+        self._fitted = _Fitted(found, asked, factors, mean_of(factors))
+        self._tell(entries)
+
+    def _go_on(self, before: Fits, entries: Entries, settings: Settings) -> Fits:
+        """Fits from the networks of earlier ones, or from a cold start where these are doubtful and it is better."""
+        self._warn()
+        inner = entries.of(before.frame.inner(entries))
+        fresh = np.flatnonzero(_new(inner, before.seen))
+        if not len(fresh):
+            return dataclasses.replace(before, seen=inner, missed=np.zeros(0), plain=np.zeros(0))
+        warm = fits(before.learner, entries, before.frame, fresh, before.layers, settings)
+        if not doubtful(warm, len(fresh), self.held_out_error_, settings):
+            return warm
+        frame = framed(WHERE, entries, self.offsets, self.scaling)
+        cold = fits(before.learner, entries, frame, fresh, (), settings)
+        what = "error on entries held out" if len(warm.missed) else "residual"
+        ends = [one.error if len(warm.missed) else one.residual for one in (warm, cold)]
+        if ends[1] >= ends[0]:
+            return warm
+        warnings.warn(
+            f"{WHERE}: going on from the last fit ends at a root mean square {what} of {ends[0]:.4g}, a cold start at "
+            f"{ends[1]:.4g}; the cold one is taken. Where most entries are new, warm_start=False saves the time of the "
+            "other.",
+            PlasticityWarning,
+            stacklevel=5,
         )
-        if before is None or len(errors[0]):
-            self.held_out_error_ = rms(np.concatenate(errors)) if len(errors[0]) else float("nan")
-        self._fitted = _Fitted(learner, frame, tuple(layers), tuple(factors), mean, inner, asked)
-        self._tell(entries, paths, mean)
-
-    def _one(
-        self,
-        learner: Learner,
-        inner: Entries,
-        seed: int,
-        restart: int,
-        start: tuple[np.ndarray, ...] | None,
-        seen: Entries | None,
-    ) -> tuple[Path, tuple[np.ndarray, ...], Entries]:
-        """One fit: a path with some entries held out, then down to the same error with all.
-
-        Gives the path, the layers, and what was missed of the entries held out.
-        """
-        generator = np.random.default_rng(seed)
-        first = learner.start(self.scale, generator) if start is None else start
-        candidates = np.arange(len(inner)) if seen is None else np.flatnonzero(_new(inner, seen))
-        count = round(self.held_out * len(candidates)) if len(candidates) >= ENOUGH else 0
-        nothing = np.zeros(1)
-        if not np.any(inner.values):  # offsets are all there is
-            zero = tuple(np.zeros_like(layer) for layer in first)
-            return Path(nothing, nothing, nothing + np.nan, nothing), zero, inner.part(candidates[:0])
-        if seen is not None and not len(candidates):
-            return self.path_, first, inner.part(candidates)
-        chosen = np.zeros(len(inner), dtype=bool)
-        chosen[generator.choice(candidates, count, replace=False)] = True
-
-        def report(level: int, error: float, held_out: float) -> None:
-            if self.progress is not None:
-                self.progress(CompletionProgress(restart, self.restarts, level, error, held_out))
-
-        fitted, held = inner.part(~chosen), inner.part(chosen)
-        path, params = follow(
-            learner, fitted, held, first, tolerance=self.tolerance, most=self.max_levels, report=report
-        )
-        missed = held.of(learner.factors(params).at(held.rows, held.columns) - held.values)
-        if count:
-            params = learner.until_error(inner, first, path.errors[path.best])
-        return path, params, missed
+        self.warm_started_ = False
+        return cold
 
     def _check(self, entries: Entries) -> None:
         check_count(WHERE, "depth", self.depth, at_least=2)
@@ -253,28 +227,28 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
 
     def _warn(self) -> None:
         """The theory's warning: at depth 2 the parts of a disconnected pattern are learnt apart from each other."""
-        parts = len(self.mask_report_.connectivity.components)
+        parts = self.mask_report_.parts
         if self.depth == 2 and parts > 1:
             warnings.warn(
                 f"{WHERE}: the entries of the last fit fall into {parts} parts that are not joined. At depth 2 a "
                 "network learns such parts apart from each other, and their sum has a high rank that it keeps when "
                 "entries that join them arrive. Take warm_start=False.",
                 PlasticityWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
 
-    def _tell(self, entries: Entries, paths: list[Path], mean: Factors) -> None:
+    def _tell(self, entries: Entries) -> None:
         """Attributes that a user reads."""
-        fitted = self._fitted
-        self.path_ = paths[0]
-        self.effective_rank_path_ = paths[0].ranks
-        self.n_iter_ = max(len(path.times) for path in paths)
-        self.singular_values_ = mean.singular_values()[: min(entries.shape)]
+        found = self._fitted.fits
+        self.path_ = found.paths[0]
+        self.effective_rank_path_ = self.path_.ranks
+        self.n_iter_ = max(len(path.times) for path in found.paths)
+        self.singular_values_ = self._fitted.mean.singular_values()[: min(entries.shape)]
         largest = self.singular_values_.max(initial=0.0)
         self.rank_ = int(np.sum(self.singular_values_ > SMALL * largest)) if largest > 0 else 0
-        self.scaling_ = fitted.frame.scaling
-        self.offsets_ = fitted.frame.offsets
-        self.method_ = fitted.learner.method
+        self.scaling_ = found.frame.scaling
+        self.offsets_ = found.frame.offsets
+        self.method_ = found.learner.method
         self.mask_report_ = mask_report(entries, self.rank_)
 
     # --- Predicting ---------------------------------------------------------------------------------------------------
@@ -288,10 +262,10 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
             return_std: Give also the standard deviation over restarts, of which there must be at least 2.
         """
         check_is_fitted(self)
-        fitted = self._fitted
-        row, column = checked_places(f"{WHERE}.predict_entries", rows, columns, fitted.learner.shape)
-        scale = fitted.frame.scale * fitted.frame.units[column]
-        values = fitted.frame.base(row, column) + scale * fitted.mean.at(row, column)
+        found = self._fitted.fits
+        row, column = checked_places(f"{WHERE}.predict_entries", rows, columns, found.learner.shape)
+        scale = found.frame.spreads(column)
+        values = found.frame.base(row, column) + scale * self._fitted.mean.at(row, column)
         return (values, scale * self._spread(row, column)) if return_std else values
 
     def complete(self, *, return_std: bool = False) -> Any:
@@ -301,7 +275,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
             return_std: Give also the standard deviation over restarts, of which there must be at least 2.
         """
         check_is_fitted(self)
-        height, width = self._fitted.learner.shape
+        height, width = self._fitted.fits.learner.shape
         if height * width > LARGEST:
             raise ValueError(
                 f"{WHERE}.complete: a matrix of {height} x {width} is too large to be written out; ask for the entries "
@@ -352,11 +326,11 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         return filled
 
     def _same(self, entries: Entries) -> bool:
-        seen = self._fitted.seen
+        found = self._fitted.fits
         return (
-            entries.shape == seen.shape
-            and np.array_equal(entries.places, seen.places)
-            and bool(np.allclose(self._fitted.frame.inner(entries), seen.values, rtol=1e-9, atol=1e-12))
+            entries.shape == found.seen.shape
+            and np.array_equal(entries.places, found.seen.places)
+            and bool(np.allclose(found.frame.inner(entries), found.seen.values, rtol=1e-9, atol=1e-12))
         )
 
     def _rows_of(self, X: np.ndarray) -> np.ndarray:
@@ -374,7 +348,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
 
     def _new_rows(self, X: np.ndarray) -> np.ndarray:
         r"""Posterior mean of rows $x = Vc + \text{noise}$, with $c$ as the rows of the fit have it on average."""
-        frame, factors = self._fitted.frame, self._fitted.mean
+        frame, factors = self._fitted.fits.frame, self._fitted.mean
         gram = factors.left.T @ factors.left / max(1, len(factors.left))
         strengths, directions = np.linalg.eigh(gram)
         kept = strengths > 1e-12 * max(strengths.max(initial=0.0), 1e-300)
@@ -392,11 +366,13 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
 
     def _noise(self) -> float:
         """Error on entries held out, or the residual, in units of the spread."""
-        fitted = self._fitted
-        seen = self.path_.held_out[self.path_.best]
-        if np.isfinite(seen):
-            return float(seen)
-        return rms(fitted.mean.at(fitted.seen.rows, fitted.seen.columns) - fitted.seen.values)
+        held_out = self.path_.held_out[self.path_.best]
+        seen = self._fitted.fits.seen
+        return (
+            float(held_out)
+            if np.isfinite(held_out)
+            else rms(self._fitted.mean.at(seen.rows, seen.columns) - seen.values)
+        )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -408,16 +384,13 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
 
 @dataclasses.dataclass(frozen=True)
 class _Fitted:
-    """What a fit leaves: networks of all restarts, their mean as two factors, the entries in units of one, and what
-    offsets and units were asked for."""
+    """What a fit leaves: networks of all restarts, what offsets and units were asked for, the networks' products as two
+    factors each, and the mean of these."""
 
-    learner: Learner
-    frame: Frame
-    layers: tuple[tuple[np.ndarray, ...], ...]
+    fits: Fits
+    asked: tuple[str, str]
     factors: tuple[Factors, ...]
     mean: Factors
-    seen: Entries
-    asked: tuple[str, str]
 
 
 def _new(entries: Entries, seen: Entries) -> np.ndarray:

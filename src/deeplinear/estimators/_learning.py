@@ -7,37 +7,44 @@ path is followed by levels of the loss, each a fixed factor below the last.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from deeplinear.core import RESULTS, NumericalError, spectrum_effective_rank
 from deeplinear.dynamics import Adam, GradientFlow, resume, simulate, until
+from deeplinear.estimators._base import filled_up, matched_std
 from deeplinear.estimators._observed import Entries
 from deeplinear.models import Completion, DeepLinear, Problem, sparse_completion
 from deeplinear.probes import loss
 
 DENSE = 4_000_000
 """Size of a matrix up to which its product is formed; above, the network is looked at in the observed entries only."""
-EXACT = 512
-"""Side from which on a matrix is not filled up: compiling for its shape then costs little beside the work."""
-LEAST = 32
-"""Smallest side that is worked with; sides up to `EXACT` are rounded up, so that few shapes are compiled."""
+LEAST, NARROW = 32, 8
+"""Smallest side that is worked with, and smallest number of hidden units beside larger sides."""
 LEVEL, LATER, LATE = 0.95, 0.8, 0.01
 """Factor from a level of the loss to the next, factor below `LATE` of the first, where curves are straight."""
 PATIENCE, IMPATIENCE, WORSE, LONGER = 15, 8, 1.1, 2
 """Stations without a better error on the entries held out after which a path ends; fewer, if it has grown by a factor
 (a network on its way from one rank to the next may be worse for a while); at once, if it has grown at all and so many
 times the steps were made that led to the best."""
+LONG, HELPED = 45, 0.9
+"""The same for three layers and more, whose first directions may be wrong ones for long, and for a network that was
+never below this part of the error of offsets."""
 RTOL = 1e-3
 MOST_STEPS = 100
 """Steps after which a station is made although its level is not reached."""
+MOST_PARTS, MOST_ADAM = 50, 1000
+"""So often such steps are taken, and so many of Adam, to come down to one error."""
 REST = 1e-3
 """Relative change of the loss from station to station below which the network has no more to learn."""
 RATE, STRIDE = 0.05, 2
 """Adam: learning rate, and steps between two looks at the entries held out."""
 CHUNK = 1 << 18
+
+
+Layers = tuple[np.ndarray, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +70,14 @@ class Factors:
         return np.linalg.svd(left @ right.T, compute_uv=False)
 
 
+def mean_of(factors: Sequence[Factors]) -> Factors:
+    """The mean of products."""
+    return Factors(
+        np.concatenate([one.left for one in factors], axis=1) / len(factors),
+        np.concatenate([one.right for one in factors], axis=0),
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Path:
     """What was seen on the way, at levels of the loss or after some steps, whichever came first.
@@ -85,16 +100,6 @@ class Path:
         return int(np.nanargmin(self.held_out)) if np.any(np.isfinite(self.held_out)) else len(self.times) - 1
 
 
-def side(size: int) -> int:
-    """What a side is filled up to: 32, 48, 64, 96, 128, …; itself above `EXACT`."""
-    if size > EXACT:
-        return size
-    least = LEAST
-    while least < size:
-        least = least * 3 // 2 if least & (least - 1) == 0 else least * 4 // 3
-    return least
-
-
 @dataclasses.dataclass(frozen=True)
 class Learner:
     """A network for matrices of one shape.
@@ -109,26 +114,33 @@ class Learner:
     method: str
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Widths of the network, input first."""
+        return (self.shape[1], *(self.width,) * (self.depth - 1), self.shape[0])
+
+    @property
     def padded(self) -> tuple[int, ...]:
         """Widths that are worked with, input first."""
         if self.method == "adam":
-            return (self.shape[1], *(self.width,) * (self.depth - 1), self.shape[0])
-        return (side(self.shape[1]), *(min(side(self.width), 4 * self.width),) * (self.depth - 1), side(self.shape[0]))
+            return self.sizes
+        height, width = (filled_up(size, LEAST) for size in self.shape)
+        hidden = filled_up(self.width, NARROW if max(height, width) > 2 * LEAST else LEAST)
+        return (width, *(hidden,) * (self.depth - 1), height)
 
-    def start(self, scale: float, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def start(self, scale: float, generator: np.random.Generator) -> Layers:
         """Gaussian layers of one size whose product has entries of standard deviation `scale`."""
-        sizes = (self.shape[1], *(self.width,) * (self.depth - 1), self.shape[0])
-        spread = (scale / np.sqrt(float(self.width) ** (self.depth - 1))) ** (1 / self.depth)
-        layers = []
-        for layer in range(self.depth):
-            weights = np.zeros((self.padded[layer + 1], self.padded[layer]))
-            weights[: sizes[layer + 1], : sizes[layer]] = spread * generator.standard_normal(
-                (sizes[layer + 1], sizes[layer])
-            )
-            layers.append(weights)
-        return tuple(layers)
+        std, shapes = matched_std(scale, self.sizes), itertools.pairwise(self.sizes)
+        return self.filled([std * generator.standard_normal((out, inp)) for inp, out in shapes])
 
-    def factors(self, params: tuple[np.ndarray, ...]) -> Factors:
+    def filled(self, layers: Sequence[np.ndarray]) -> Layers:
+        """Layers of the network with zeros around them."""
+        shapes = itertools.pairwise(self.padded)
+        return tuple(
+            np.pad(layer, ((0, out - layer.shape[0]), (0, inp - layer.shape[1])))
+            for layer, (inp, out) in zip(layers, shapes, strict=True)
+        )
+
+    def factors(self, params: Layers) -> Factors:
         """The product, without what fills up."""
         first, *others = (np.asarray(layer) for layer in params)
         left = others[-1]
@@ -145,7 +157,7 @@ class Learner:
         mask[entries.rows, entries.columns] = 1.0
         return Problem(DeepLinear(self.padded), Completion(target, mask))
 
-    def stations(self, entries: Entries, params: tuple[np.ndarray, ...], least: float) -> Iterator[Any]:
+    def stations(self, entries: Entries, params: Layers, least: float) -> Iterator[Any]:
         """Trajectories that end at one level of the loss after the other; `least` is where the levels end."""
         problem = self.problem(entries)
         if self.method == "adam":
@@ -153,27 +165,56 @@ class Learner:
             for end in itertools.count(2 * STRIDE, STRIDE):
                 yield _sound(run)
                 run = resume(run, problem, Adam(RATE), horizon=end, every=STRIDE)
-        flow, first = GradientFlow(RTOL), 0.5 * float(np.sum(entries.values**2))
-        begin = 0.5 * float(np.sum((self.factors(params).at(entries.rows, entries.columns) - entries.values) ** 2))
-        level, last, run = min(begin, first), begin, None
+        first = 0.5 * float(np.sum(entries.values**2))
+        begin = self._loss(entries, params)
+        level, run = min(begin, first), None
         while level > least * first:
             level *= LEVEL if level > LATE * first else LATER
-            settings: dict[str, Any] = {"until": until(loss, below=level), "every": 10**9, "max_steps": MOST_STEPS}
-            run = simulate(problem, params, flow, **settings) if run is None else resume(run, problem, flow, **settings)
-            yield _sound(run)
-            now = float(run["loss"][-1])
-            if run.result is RESULTS.step_limit and (now > (1 - REST) * last) and now < (1 - REST) * begin:
+            before = begin if run is None else _last_loss(run)
+            run = self._down(problem, params if run is None else run, level)
+            yield run
+            if run.result is not RESULTS.stopped and not _moving(run, before, begin):
                 return
-            if run.result not in (RESULTS.stopped, RESULTS.step_limit):  # at rest
-                return
-            level, last = min(begin, now), now
+            level = min(begin, _last_loss(run))
 
-    def until_error(self, entries: Entries, params: tuple[np.ndarray, ...], error: float) -> tuple[np.ndarray, ...]:
-        """Layers where the root mean square residual is `error`, or where no more is learnt."""
-        method = Adam(RATE) if self.method == "adam" else GradientFlow(RTOL)
-        rule = until(loss, below=0.5 * len(entries) * error**2)
-        most = 10 * MOST_STEPS if self.method == "adam" else 50 * MOST_STEPS
-        return _sound(simulate(self.problem(entries), params, method, until=rule, every=10**9, max_steps=most)).params
+    def until_error(self, entries: Entries, params: Layers, error: float) -> Layers | None:
+        """Layers where the root mean square residual is `error`, or nothing if the path does not lead there."""
+        problem, level = self.problem(entries), 0.5 * len(entries) * error**2
+        if self.method == "adam":
+            rule = until(loss, below=level)
+            run = _sound(simulate(problem, params, Adam(RATE), until=rule, every=10**9, max_steps=MOST_ADAM))
+            return run.params if run.result is RESULTS.stopped else None
+        begin = before = self._loss(entries, params)
+        run: Any = params
+        for _ in range(MOST_PARTS):
+            run = self._down(problem, run, level)
+            if run.result is RESULTS.stopped:
+                return run.params
+            if not _moving(run, before, begin):
+                return None
+            before = _last_loss(run)
+        return None
+
+    def _loss(self, entries: Entries, params: Layers) -> float:
+        return 0.5 * float(np.sum((self.factors(params).at(entries.rows, entries.columns) - entries.values) ** 2))
+
+    def _down(self, problem: Problem, begin: Any, level: float) -> Any:
+        """The flow, from layers or on from a run, down to a level of the loss; `MOST_STEPS` steps at the most."""
+        flow, rule = GradientFlow(RTOL), until(loss, below=level)
+        if isinstance(begin, tuple):
+            return _sound(simulate(problem, begin, flow, until=rule, every=10**9, max_steps=MOST_STEPS))
+        return _sound(resume(begin, problem, flow, until=rule, every=10**9, max_steps=MOST_STEPS))
+
+
+def _last_loss(run: Any) -> float:
+    return float(run["loss"][-1])
+
+
+def _moving(run: Any, before: float, begin: float) -> bool:
+    """Whether a run that has not reached its level may do so yet: it ran out of steps, and the loss still falls, or it
+    has not left its first plateau."""
+    now = _last_loss(run)
+    return run.result is RESULTS.step_limit and not (1 - REST) * before < now < (1 - REST) * begin
 
 
 def _sound(run: Any) -> Any:
@@ -189,12 +230,12 @@ def follow(
     learner: Learner,
     fitted: Entries,
     held: Entries,
-    params: tuple[np.ndarray, ...],
+    params: Layers,
     *,
     tolerance: float,
     most: int,
     report: Callable[[int, float, float], None],
-) -> tuple[Path, tuple[np.ndarray, ...]]:
+) -> tuple[Path, Layers]:
     """Go down the levels until the entries held out get worse, the residual is small, or `most` levels are seen.
 
     Args:
@@ -211,10 +252,10 @@ def follow(
     """
     rows, best, error = [], params, np.inf
     since, steps, needed = 0, 0, 0
-    size = rms(fitted.values)
+    size, plain = rms(fitted.values), rms(held.values) if len(held) else np.inf
     for count, run in enumerate(learner.stations(fitted, params, tolerance**2), start=1):
         factors = learner.factors(run.params)
-        train = float(np.sqrt(2 * float(run["loss"][-1]) / len(fitted)))
+        train = float(np.sqrt(2 * _last_loss(run) / len(fitted)))
         seen = rms(factors.at(held.rows, held.columns) - held.values) if len(held) else np.nan
         rows.append((float(run.times[-1]), train, seen, _effective_rank(factors.singular_values())))
         report(count, train, seen)
@@ -222,7 +263,12 @@ def follow(
         if not len(held) or seen < error:
             best, error, since, needed = run.params, seen if len(held) else np.inf, 0, steps
         lost = steps > (1 + LONGER) * needed + MOST_STEPS
-        patience = 1 if lost else IMPATIENCE if seen > WORSE * error else PATIENCE
+        if error > HELPED * plain:
+            patience = LONG
+        elif lost:
+            patience = 1
+        else:
+            patience = LONG if learner.depth > 2 else IMPATIENCE if seen > WORSE * error else PATIENCE
         if since >= patience or count >= most or train <= tolerance * size:
             break
     times, errors, unseen, ranks = (np.array(column) for column in zip(*rows, strict=True))

@@ -3,9 +3,10 @@
 import dataclasses
 
 import numpy as np
+import scipy.sparse
+from scipy.sparse.csgraph import connected_components
 
 from deeplinear.estimators._observed import Entries
-from deeplinear.models import Connectivity, entry_connectivity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,23 +14,26 @@ class MaskReport:
     """What the pattern of observed entries can say.
 
     Attributes:
-        connectivity: Components of the graph whose edges are the observed entries.
-        loose_rows: Rows that share no chain of entries with the largest component, or have no entry at all.
+        shape: Of the matrix.
+        observed: Number of observed entries.
+        parts: Number of components, each with an entry, of the graph that joins rows and columns by observed entries.
+        loose_rows: Rows that share no chain of entries with the component of most entries, or have no entry at all.
         loose_columns: Such columns.
         thin_rows: Rows with fewer entries than the rank that was found: it cannot be seen in them alone.
         thin_columns: Such columns.
     """
 
-    connectivity: Connectivity
+    shape: tuple[int, int]
+    observed: int
+    parts: int
     loose_rows: np.ndarray
     loose_columns: np.ndarray
     thin_rows: np.ndarray
     thin_columns: np.ndarray
 
     def __str__(self) -> str:
-        height, width = self.connectivity.shape
-        parts = len(self.connectivity.components)
-        lines = [f"{height} x {width}, " + ("connected" if parts == 1 else f"{parts} parts that are not joined")]
+        joined = "connected" if self.parts == 1 else f"{self.parts} parts that are not joined"
+        lines = [f"{self.shape[0]} x {self.shape[1]}, {joined}"]
         for name, loose, thin in (
             ("row", self.loose_rows, self.thin_rows),
             ("column", self.loose_columns, self.thin_columns),
@@ -48,13 +52,16 @@ def _these(name: str, found: np.ndarray) -> str:
 
 def mask_report(entries: Entries, rank: int) -> MaskReport:
     """Components, and the rows and columns that are not, or hardly, determined at a rank."""
-    found = entry_connectivity(entries.rows, entries.columns, entries.shape)
-    main = max(found.components, key=lambda one: len(one.entries))
+    height, width = entries.shape
+    edges = (np.ones(len(entries), dtype=np.int8), (entries.rows, height + entries.columns))
+    labels = connected_components(scipy.sparse.coo_array(edges, shape=(height + width,) * 2), directed=False)[1]
+    sizes = np.bincount(labels[entries.rows])
     loose, thin = [], []
-    for size, index, part in zip(
-        entries.shape, (entries.rows, entries.columns), (main.rows, main.columns), strict=True
+    for size, index, label in (
+        (height, entries.rows, labels[:height]),
+        (width, entries.columns, labels[height:]),
     ):
-        counts = np.bincount(index, minlength=size)
-        loose.append(np.setdiff1d(np.arange(size), part))
-        thin.append(np.setdiff1d(np.flatnonzero(counts < rank), loose[-1]))
-    return MaskReport(found, *loose, *thin)
+        apart = label != np.argmax(sizes)
+        loose.append(np.flatnonzero(apart))
+        thin.append(np.flatnonzero((np.bincount(index, minlength=size) < rank) & ~apart))
+    return MaskReport(entries.shape, len(entries), int(np.count_nonzero(sizes)), *loose, *thin)

@@ -145,10 +145,14 @@ class Frame:
         """What entries are without the network, in the user's units."""
         return self.centres[columns] + (self.mean + self.rows[rows] + self.columns[columns]) * self.units[columns]
 
+    def spreads(self, columns: np.ndarray) -> np.ndarray:
+        """What one of the network's units is in those of the user, in some columns."""
+        return self.scale * self.units[columns]
+
     def inner(self, entries: Entries) -> np.ndarray:
         """What is left of entries for the network."""
         left = entries.values - self.base(entries.rows, entries.columns)
-        return _over(left, self.scale * self.units[entries.columns])
+        return _over(left, self.spreads(entries.columns))
 
     def row(self, columns: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A row that was not there: what it is without the network, and what is left of some of its entries."""
@@ -157,7 +161,7 @@ class Frame:
             left = _over(values - self.centres[columns], self.units[columns]) - self.mean - self.columns[columns]
             offset = float(left.sum() / (SHRINKAGE + len(left)))
         level = self.centres + (self.mean + offset + self.columns) * self.units
-        return level, _over(values - level[columns], self.scale * self.units[columns])
+        return level, _over(values - level[columns], self.spreads(columns))
 
 
 def _over(values: np.ndarray, units: np.ndarray) -> np.ndarray:

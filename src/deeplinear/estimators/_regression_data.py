@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from deeplinear.estimators._base import matched_std
 from deeplinear.estimators._regression_path import Layers, Task
 
 WHERE = "DeepLinearRegressor"
@@ -126,7 +127,7 @@ class Frame:
             return self._inner(draws)
         if kind == "gaussian":
             first, *others = draws
-            std = (scale / math.sqrt(math.prod(len(layer) for layer in draws[:-1]))) ** (1 / self.depth)
+            std = matched_std(scale, (first.shape[1], *(len(layer) for layer in draws)))
             return tuple(std * layer for layer in (first @ self.axes, *others))
         hidden = min(outputs, inputs) if width is None else int(width)
         matrix = self.task.correlation if kind == "aligned" else draws[0] @ self.axes

@@ -18,15 +18,15 @@ import numpy as np
 
 from deeplinear.core import RESULTS, HypothesisError, NumericalError
 from deeplinear.dynamics import GradientFlow, Progress, simulate, until
+from deeplinear.estimators._base import filled_up
 from deeplinear.exact import AbstractSolution, AlignedSolution, NoClosedFormError, layer_mode, solve
 from deeplinear.models import DeepLinear, Problem, Regression
 from deeplinear.probes import gradient_norm, loss, weights
 
 Layers = tuple[np.ndarray, ...]
 
-LEAST, STRIDE = 8, 128
-"""Sides are filled up to powers of two from the first number on (inputs from twice that), and to multiples of the
-second above it."""
+LEAST = 8
+"""Smallest side that is worked with; twice that for inputs."""
 MOST_STEPS = 100_000
 """Steps after which a flow is given up."""
 MOST_NUMBERS = 20_000_000
@@ -199,11 +199,6 @@ def follow(
 # --- Filling up -------------------------------------------------------------------------------------------------------
 
 
-def filled_up(size: int, least: int = LEAST) -> int:
-    """The side that a side is filled up to."""
-    return max(least, 1 << (size - 1).bit_length()) if size <= STRIDE else -(-size // STRIDE) * STRIDE
-
-
 def _grown(matrix: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     rows, columns = matrix.shape
     return np.pad(matrix, ((0, shape[0] - rows), (0, shape[1] - columns)))
@@ -212,7 +207,7 @@ def _grown(matrix: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 def _problem(task: Task, start: Layers) -> tuple[Problem, Layers]:
     """Problem and start, filled up."""
     sizes = [start[0].shape[1], *(len(layer) for layer in start)]
-    widths = (filled_up(sizes[0], 2 * LEAST), *(filled_up(size) for size in sizes[1:]))
+    widths = (filled_up(sizes[0], 2 * LEAST), *(filled_up(size, LEAST) for size in sizes[1:]))
     shape = (widths[-1], widths[0])
     variances = np.concatenate([task.variances, np.ones(widths[0] - sizes[0])])
     energy = Regression(

@@ -1,8 +1,8 @@
 r"""Training the over-parameterised network on windows of inputs, with a record of where it was.
 
 The loss depends on the data by second moments of the windows only, so a program is compiled for the numbers of states,
-lags, inputs and outputs, and not for that of rows. Inputs and outputs are filled up with zeros to powers of four. What
-is added has no input, no target and no weight, its gradient vanishes, and it stays at zero; the rest moves as it would.
+lags, inputs and outputs, and not for that of rows. Inputs and outputs are filled up with zeros. What is added has no
+input, no target and no weight, its gradient vanishes, and it stays at zero; the rest moves as it would.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,14 @@ import numpy as np
 
 from deeplinear.core import RESULTS
 from deeplinear.dynamics import Adam, GradientFlow, Progress, simulate
+from deeplinear.estimators._base import filled_up
 from deeplinear.estimators._state_space_data import Design
 from deeplinear.estimators._state_space_systems import entries
 from deeplinear.models import LinearRNN, Problem, Regression
 from deeplinear.probes import weights
 
+LEAST = 4
+"""Smallest numbers of inputs and outputs that are worked with."""
 POINTS = 40
 """Times at which the network is looked at, apart from the start."""
 
@@ -44,14 +47,10 @@ class Path(NamedTuple):
     end: tuple[np.ndarray, ...]
 
 
-def filled(count: int) -> int:
-    """The least power of four that is no less."""
-    return 4 ** (((count - 1).bit_length() + 1) // 2)
-
-
 def network(states: int, memory: int, inputs: int, outputs: int, form: Any) -> LinearRNN:
     """The network with inputs and outputs filled up."""
-    return LinearRNN(states, memory, inputs=filled(inputs), outputs=filled(outputs), form=form)
+    LinearRNN(states, memory, inputs=inputs, outputs=outputs, form=form)  # refuses numbers that do not fit the form
+    return LinearRNN(states, memory, inputs=filled_up(inputs, LEAST), outputs=filled_up(outputs, LEAST), form=form)
 
 
 def drawn(

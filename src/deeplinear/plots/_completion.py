@@ -9,6 +9,8 @@ from deeplinear.plots._style import COLOURS, PANEL, need_matplotlib, paper_style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FAR = 30.0
+"""Factor between the last and the first time from which on powers of ten alone are marked."""
 WRITTEN = 4_000_000
 """Entries of a matrix up to which it is drawn."""
 
@@ -58,7 +60,7 @@ def plot_completion(fit: Any, matrix: Any = None, completed: Any = None, *, titl
 
 
 def _draw_errors(axes: Any, path: Any) -> None:
-    """Errors over time, the best moment, and the effective rank on an axis of its own."""
+    """Errors over time, the best moment, and the effective rank on an axis of its own; the legend stands below."""
     axes.plot(path.times, path.errors, color=COLOURS[0], label="fitted")
     if np.any(np.isfinite(path.held_out)):
         axes.plot(path.times, path.held_out, color=COLOURS[1], label="held out")
@@ -66,7 +68,14 @@ def _draw_errors(axes: Any, path: Any) -> None:
     axes.set(xlabel="time of the flow", ylabel="RMS error / spread", title="errors and rank on the way")
     axes.set_ylim(bottom=0)
     if path.times[0] > 0:
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(
+            LogLocator(subs=(1.0,) if path.times[-1] > FAR * path.times[0] else (1.0, 2.0, 5.0))
+        )
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     other = axes.twinx()
     other.plot(path.times, path.ranks, color=COLOURS[2], linestyle="--", label="effective rank")
     other.set_ylabel("effective rank")
@@ -74,4 +83,5 @@ def _draw_errors(axes: Any, path: Any) -> None:
     other.grid(False)
     other.spines["right"].set_visible(True)
     lines = [*axes.get_lines(), *other.get_lines()]
-    axes.legend(lines, [str(line.get_label()) for line in lines], loc="best")
+    names = [str(line.get_label()) for line in lines]
+    axes.legend(lines, names, loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=2, borderaxespad=0.0)

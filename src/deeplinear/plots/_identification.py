@@ -82,7 +82,8 @@ def plot_identification(
             _shade(axes, test_from, len(truth), "not used for the fit")
             axes.set(ylabel=of_outputs[place])
             axes.margins(x=0.01)
-            axes.legend(loc="best", ncols=3)
+            if place == 0:
+                _legend(axes)
         grid[-1, 0].set_xlabel("row")
         if entries.shape[1] > shown:
             grid[-1, 0].set_title(f"{entries.shape[1] - shown} more outputs are not shown", loc="right")
@@ -115,7 +116,12 @@ def _draw_response(
         axes.set_title(f"the {len(pairs)} largest of {entries.shape[1] * entries.shape[2]}", loc="right")
     axes.set(xlabel="lag", ylabel="impulse response")
     axes.locator_params(axis="x", integer=True)
-    axes.legend(loc="best")
+    _legend(axes)
+
+
+def _legend(axes: "Axes") -> None:
+    """A legend beside the panel, where it covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
 
 
 def _shade(axes: "Axes", begin: int | None, end: int, label: str) -> None:

@@ -72,16 +72,22 @@ def adopt_place(problem: Problem, params: Params) -> Place:
 
 def operator(point: np.ndarray, vector: np.ndarray, depth: float) -> np.ndarray:
     """A_L[X](Z), by its definition: the sum over layers, or the integral over [0, 1] by 64 Gauss–Legendre nodes."""
-    outer, inner = point @ point.T, point.T @ point
+    left, values, right = np.linalg.svd(point)
+
+    def power(vectors: np.ndarray, exponent: float) -> np.ndarray:
+        """A power of XXᵀ or XᵀX. Eigenvalues of these products would have lost half of the digits of small values."""
+        all_values = np.concatenate([values, np.zeros(len(vectors) - len(values))])
+        return (vectors * all_values ** (2 * exponent)) @ vectors.T
+
     if math.isinf(depth):
         nodes, weights = np.polynomial.legendre.leggauss(64)
         terms = [
-            w / 2 * _power(outer, 1 - t) @ vector @ _power(inner, t)
+            w / 2 * power(left, 1 - t) @ vector @ power(right.T, t)
             for w, t in zip(weights, 0.5 + nodes / 2, strict=True)
         ]
     else:
         layers = range(1, int(depth) + 1)
-        terms = [_power(outer, (depth - k) / depth) @ vector @ _power(inner, (k - 1) / depth) for k in layers]
+        terms = [power(left, (depth - k) / depth) @ vector @ power(right.T, (k - 1) / depth) for k in layers]
     return np.sum(terms, axis=0)
 
 
@@ -89,8 +95,3 @@ def polar(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Orthogonal and positive factor, in this order."""
     orthogonal, positive = scipy.linalg.polar(matrix)
     return orthogonal, positive
-
-
-def _power(matrix: np.ndarray, exponent: float) -> np.ndarray:
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.maximum(values, 0.0) ** exponent) @ vectors.T

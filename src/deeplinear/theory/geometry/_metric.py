@@ -36,11 +36,6 @@ def condition(point: np.ndarray) -> float:
     return float(values[0] / values[-1]) if values[-1] > 0 else math.inf
 
 
-def lost(point: np.ndarray) -> float:
-    """How many times their rounding at a condition of 100 powers of XXᵀ lose: its eigenvalues have the condition κ²."""
-    return max(1.0, 1e-4 * condition(point) ** 2)
-
-
 def adopt_square(problem: Problem, params: Params) -> Place:
     """The place of given layers whose product is square, as statements on matrices of full rank have it."""
     rows, columns = problem.model.product_shape
@@ -90,7 +85,7 @@ def plain_eigenvalue(a: float, b: float, depth: float) -> float:
 
 
 SPECTRUM = {
-    "operator on singular pairs against eigenvalue times pair, relative, over max(1, κ²/10⁴)": 1e-11,
+    "operator on singular pairs against eigenvalue times pair, relative": 1e-11,
     "dense operator against the definition, relative": 1e-11,
     "asymmetry, relative": ROUNDING,
     "eigenvalues that are not positive": 0.0,
@@ -110,7 +105,7 @@ def _measure_spectrum(instance: Framed) -> Measured:
     units = np.eye(size**2).reshape(-1, size, size)
     wanted = np.stack([operator(place.point, unit, place.depth).ravel() for unit in units], axis=1)
     numbers = (
-        worst / lost(place.point),
+        worst,
         deviation(dense, wanted),
         deviation(wanted, wanted.T),
         float(np.sum(np.linalg.eigvalsh(wanted) <= 0)),
@@ -153,7 +148,7 @@ class Descent:
 
 
 GRADIENT = {
-    "⟨dE, Z⟩ against g(A dE, Z), relative, over max(1, κ²/10⁴)": 1e-11,
+    "⟨dE, Z⟩ against g(A dE, Z), relative": 1e-11,
     "dE/dt against −‖grad E‖², relative": 1e-11,
     "A⁻¹A Z against Z, relative": 1e-11,
 }
@@ -173,7 +168,7 @@ def _measure_gradient(instance: Descent) -> Measured:
     size = float(np.linalg.norm(place.vector) * np.linalg.norm(place.other))
     squared = float(metric.norm(place.point, riemannian)) ** 2
     numbers = (
-        abs(float(metric.inner(place.point, riemannian, place.other)) - pairing) / size / lost(place.point),
+        abs(float(metric.inner(place.point, riemannian, place.other)) - pairing) / size,
         abs(slope + squared) / squared,
         deviation(metric.apply(place.point, metric.inverse(place.point, place.other)), place.other),
     )
