@@ -12,7 +12,7 @@ BENCH  := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reproduce test lint check bench clean
+.PHONY: help demo reproduce lab test lint browser check bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ reproduce: $(READY) ## Run every experiment and check (PRESET=paper for the pape
 	$(VENV)/bin/dln report --store $(OUT) || worst=$$?; \
 	exit $$worst
 
+lab: $(READY) ## Play with the dynamics in a browser
+	$(VENV)/bin/dln lab --store $(OUT)
+
 lint: $(READY)
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
@@ -42,8 +45,15 @@ lint: $(READY)
 check: lint ## Lint, formatting, import contracts and types only
 	$(PY) -m pyright
 
+# The tests of the lab's page need Chromium. Where it cannot be had they are skipped and say so, but never in CI.
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	{ [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null && apt-get -qq update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || \
+	echo "There is no Chromium and it could not be installed: tests of the lab's page are skipped." >&2
+
 # Types take one core for minutes, so they are checked beside the tests and told after them.
-test: lint ## Everything a change must pass: check and the tests
+test: lint browser ## Everything a change must pass: check and the tests
 	@$(PY) -m pyright > $(VENV)/types.txt 2>&1 & types=$$!; \
 	$(PY) -m pytest -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(TESTS); tests=$$?; \
 	wait $$types; wrong=$$?; echo "Types:"; cat $(VENV)/types.txt; \
@@ -51,7 +61,7 @@ test: lint ## Everything a change must pass: check and the tests
 
 bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/performance.md
 	@set -e; for script in completion ensemble exact distances recurrent saddles sparse cluster \
-	    flow landscape geometry identification imputation; do \
+	    flow landscape geometry identification records regression imputation; do \
 	  echo "== benchmarks/$$script.py"; $(PY) benchmarks/$$script.py; \
 	done
 	$(PY) benchmarks/page.py

@@ -55,7 +55,8 @@ jaxtyping.install_import_hook([f"deeplinear.{name}" for name in CHECKED], "check
 DEFAULT_SEEDS = 1
 """More of them are for people with time: `--seeds 8`. The whole run has to stay below twelve minutes on two cores."""
 
-WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", "cross", "diagnosis", "estimators")
+WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", "cross", "diagnosis", "estimators",
+         "lab")  # fmt: skip
 """Folders whose tests go through all layers. What they call is called with checked annotations by the tests of the
 layers; checking it again takes a seventh of the time."""
 
@@ -70,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds", type=int, default=DEFAULT_SEEDS, metavar="N", help="run tests that take `seed` for seeds 0..N-1"
     )
+    parser.addoption("--load", type=float, default=5.0, metavar="SECONDS", help="how long many clients ask the lab")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

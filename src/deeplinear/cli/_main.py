@@ -241,6 +241,31 @@ def _report(
     raise typer.Exit(report_command(store, out, as_json))
 
 
+@app.command("lab")
+def _lab(
+    host: Annotated[str, typer.Option("--host", metavar="NAME", help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="Port (default the first free one from 8137 on)."),
+    ] = None,
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="Listen at an address that other machines can reach. There are no passwords."),
+    ] = False,
+    names: Annotated[
+        str | None, typer.Option("--names", metavar="NAME,…", help="Further names under which the page may be opened.")
+    ] = None,
+    store: StoreDir = "results",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+    warm: Annotated[bool, typer.Option("--warm/--no-warm", help="Compile closed forms in the background.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Play with the dynamics in a browser: a room for each theory, answered by this machine."""
+    from deeplinear.cli._lab import lab_command
+
+    raise typer.Exit(lab_command(host, port, public, names, store, browser, warm, as_json))
+
+
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 checks = typer.Typer(no_args_is_help=True, help="Theorems that can be run: list, show, run, examine.")

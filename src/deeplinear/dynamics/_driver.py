@@ -247,7 +247,7 @@ class Driver:
         self.t[ids] = np.asarray(state.t)[: len(ids)]
         if self.progress is not None:
             ended = int(np.sum(self.results != RESULTS.running))
-            done = np.where(self.results != RESULTS.running, 1.0, np.clip(self.t / self.horizon, 0, 1))
+            done = np.where(self.results != RESULTS.running, 1.0, np.clip(self.t / (self.horizon or 1.0), 0, 1))
             self.progress(
                 Progress(self.members, ended, int(self.steps.sum()), float(np.min(self.t)), float(np.mean(done)))
             )

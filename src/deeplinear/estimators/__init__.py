@@ -9,10 +9,10 @@ if importlib.util.find_spec("sklearn") is None:
     )
 
 from deeplinear.estimators._completion import (
-    CompletionProgress as CompletionProgress,
     DeepMatrixCompletion as DeepMatrixCompletion,
     PlasticityWarning as PlasticityWarning,
 )
+from deeplinear.estimators._completion_fits import CompletionProgress as CompletionProgress
 from deeplinear.estimators._mask_report import MaskReport as MaskReport
 from deeplinear.estimators._regressor import DeepLinearRegressor as DeepLinearRegressor
 from deeplinear.estimators._state_space import LinearStateSpace as LinearStateSpace, Simulation as Simulation

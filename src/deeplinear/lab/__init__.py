@@ -1,0 +1,15 @@
+"""A page to play with the dynamics: `dln lab`.
+
+A room is a theory, a view of it a question with parameters; the server answers with pictures as data, facts and
+remarks (`Answer`), the page draws them. Closed forms answer at once; simulations run in the background, tell how far
+they are, and can be cancelled. Needs the extra `lab`.
+"""
+
+try:
+    import fastapi as _fastapi  # noqa: F401
+    import latex2mathml as _latex2mathml  # noqa: F401
+except ImportError as error:
+    raise ImportError("deeplinear.lab needs the extra 'lab': pip install 'deeplinear[lab]'.") from error
+
+from deeplinear.lab._app import create_app as create_app
+from deeplinear.lab._settings import Settings as Settings

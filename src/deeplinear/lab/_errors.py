@@ -1,0 +1,109 @@
+"""Every failure of the server in one shape, with a sentence for a person."""
+
+from typing import Any, Literal
+
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+Kind = Literal["invalid", "value", "hypothesis", "numerical", "missing", "busy", "refused", "size", "time", "internal"]
+
+STATUS: dict[Kind, int] = {
+    "invalid": 422,  # a value by itself
+    "value": 409,  # values that do not go together
+    "hypothesis": 409,
+    "numerical": 409,
+    "missing": 404,
+    "busy": 503,
+    "refused": 403,
+    "size": 413,
+    "time": 503,
+    "internal": 500,
+}
+"""Status of HTTP for each kind of failure."""
+
+
+class Failure(BaseModel):
+    """What went wrong: its kind, a sentence, and the parameters it concerns."""
+
+    kind: Kind
+    message: str
+    fields: list[str] = []
+
+
+class ErrorBody(BaseModel):
+    """The shape of every answer that is not a success."""
+
+    error: Failure
+
+
+class LabError(Exception):
+    """A failure that is told to whoever asked."""
+
+    def __init__(self, kind: Kind, message: str, fields: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.failure = Failure(kind=kind, message=message, fields=fields or [])
+
+
+def failure_of(error: Exception) -> Failure:
+    """A failure from whatever the library raised."""
+    from deeplinear.core import HypothesisError, NumericalError
+
+    if isinstance(error, LabError):
+        return error.failure
+    if isinstance(error, HypothesisError):
+        return Failure(kind="hypothesis", message=str(error))
+    if isinstance(error, NumericalError):
+        return Failure(kind="numerical", message=str(error))
+    if isinstance(error, (ValueError, TypeError)):
+        return Failure(kind="value", message=str(error))
+    return Failure(kind="internal", message="The server failed; its log says where. Try other values.")
+
+
+def response_of(failure: Failure) -> JSONResponse:
+    """The failure as an answer."""
+    headers = {"Retry-After": "2"} if failure.kind == "busy" else None
+    return JSONResponse(ErrorBody(error=failure).model_dump(), STATUS[failure.kind], headers)
+
+
+def _sentence(problem: dict[str, Any]) -> str:
+    """One complaint of pydantic in words."""
+    where = ".".join(str(part) for part in problem["loc"] if part not in ("body", "query", "path")) or "the request"
+    given = problem.get("input")
+    text = problem["msg"].removeprefix("Value error, ")
+    shown = f" (it is {given!r})" if isinstance(given, (int, float, str, bool)) and len(repr(given)) < 60 else ""
+    return f"{where}: {text[:1].lower()}{text[1:]}{shown}."
+
+
+def install(app: FastAPI) -> None:
+    """Make the application answer every failure in this shape."""
+
+    @app.exception_handler(LabError)
+    async def _lab(request: Request, error: LabError) -> JSONResponse:
+        return response_of(error.failure)
+
+    @app.exception_handler(RequestValidationError)
+    async def _validation(request: Request, error: RequestValidationError) -> JSONResponse:
+        problems = jsonable_encoder(error.errors(), custom_encoder={Exception: str})
+        fields = [str(problem["loc"][1]) for problem in problems if len(problem["loc"]) > 1]
+        message = " ".join(_sentence(problem) for problem in problems[:3])
+        return response_of(Failure(kind="invalid", message=message, fields=list(dict.fromkeys(fields))))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 400:
+            return response_of(Failure(kind="invalid", message="The request must be JSON, but cannot be read as such."))
+        message = {
+            404: f"There is nothing at {request.url.path}.",
+            405: f"{request.url.path} does not take {request.method}.",
+        }.get(error.status_code, str(error.detail))
+        kind: Kind = "missing" if error.status_code == 404 else "refused"
+        body = ErrorBody(error=Failure(kind=kind, message=message))
+        return JSONResponse(body.model_dump(), error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def _any(request: Request, error: Exception) -> JSONResponse:
+        return response_of(failure_of(error))

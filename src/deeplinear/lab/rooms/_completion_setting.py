@@ -1,0 +1,282 @@
+"""What the views of matrix completion share: pattern, target, start, and where the flow ends if a formula knows."""
+
+import dataclasses
+import math
+from typing import Annotated, Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from deeplinear.core import HypothesisError
+from deeplinear.exact import Ending, block_limit, diagonal_limit, disconnected
+from deeplinear.lab._errors import LabError
+from deeplinear.lab._recipes import keys_of
+from deeplinear.lab._room import Params, choice, grid, slider, whole
+from deeplinear.models import (
+    AbstractInit,
+    AlphaM,
+    Completion,
+    DeepLinear,
+    MatchedGaussian,
+    Problem,
+    ScaledIdentity,
+    connectivity,
+    low_rank_target,
+)
+
+SIDE = 8
+"""Most rows and columns."""
+
+SCALE = (1e-10, 1.0)
+M = (1.0, 1e10)
+DEEPEST = 5
+
+LARGEST = 1e3
+"""Largest target of a seen entry; beyond it the flow is needlessly stiff."""
+
+Cells = list[Annotated[list[bool], Field(min_length=1, max_length=SIDE)]]
+Kind = Literal["alpha-m", "diagonal", "gaussian"]
+Truth = Literal["powers", "random"]
+
+DEPTH: Any = whole(3, 2, DEEPEST, "Depth L", about="Number of layers whose product completes the matrix.")
+SCALES: Any = slider(1e-3, *SCALE, "Scale αᴸ of the start", log=True, about="The same at every depth: α = scale^(1/L).")
+MS: Any = slider(
+    10.0, *M, "Ratio m", log=True, about="Diagonal over off-diagonal entries of a layer; 1: all equal, large: diagonal."
+)
+VALUE: Any = slider(1.0, 0.1, 10.0, "Size w* of the target", log=True)
+
+
+class Pattern(Params):
+    """Entries that are seen."""
+
+    mask: Cells = grid(np.eye(3, dtype=bool).tolist(), SIDE, "Entries that are seen", about="Click or drag to paint.")
+
+
+class Start(Params):
+    """A matrix to find, and a start."""
+
+    depth: int = DEPTH
+    start: Kind = choice(
+        "alpha-m",
+        {
+            "alpha-m": "α on the diagonal, α/m off it",
+            "diagonal": "α on the diagonal only (m = ∞)",
+            "gaussian": "Gaussian, standard deviation α",
+        },
+        "Start of every layer",
+    )
+    scale: float = SCALES
+    m: float = MS
+    target: Truth = choice(
+        "powers",
+        {"powers": "rank one, regular: w* gⁱ⁻¹ cʲ⁻ⁱ", "random": "random, of low rank"},
+        "Matrix to find",
+    )
+    value: float = VALUE
+    ratio: float = slider(1.0, 0.1, 10.0, "Factor c", log=True, about="Regular target: from one column to the next.")
+    growth: float = slider(1.0, 0.1, 10.0, "Factor g", log=True, about="Regular target: along the diagonal.")
+    rank: int = whole(1, 1, 3, "Rank", about="Of the random target.")
+    seed: int = whole(0, 0, 9999, "Seed", seed=True)
+
+
+class Task(Start, Pattern):
+    """Everything that makes a problem; controls stand in the order of the last base first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A task as arrays and objects of the library."""
+
+    mask: np.ndarray
+    target: np.ndarray
+    problem: Problem
+    layers: tuple[Any, ...]
+    alpha: float
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
+
+
+def painted(cells: Any, name: str) -> np.ndarray:
+    """A painted grid as an array; one with unequal rows is refused."""
+    if len({len(row) for row in cells}) > 1:
+        raise LabError("value", f"All rows of {name} must have the same number of cells.", [name])
+    return np.asarray(cells, dtype=bool)
+
+
+def alpha_of(params: Any) -> float:
+    """The scale of one layer."""
+    return float(params.scale ** (1 / params.depth))
+
+
+def widths_of(shape: tuple[int, ...], depth: int) -> tuple[int, ...]:
+    """Widths of the network: hidden ones as wide as the larger side."""
+    return (shape[1], *(max(shape),) * (depth - 1), shape[0])
+
+
+def init_of(params: Task, shape: tuple[int, ...]) -> AbstractInit:
+    """The start, as an initialisation."""
+    if params.start == "gaussian":
+        return MatchedGaussian(params.scale)
+    if params.start == "diagonal":
+        return ScaledIdentity(alpha_of(params))
+    if shape[0] != shape[1]:
+        text = "A start with α/m off the diagonal needs as many rows as columns. Take another start, or a square mask."
+        raise LabError("value", text, ["mask", "start"])
+    return AlphaM(alpha_of(params), params.m)
+
+
+def target_of(params: Task, mask: np.ndarray) -> np.ndarray:
+    """The matrix to find."""
+    if params.target == "random":
+        rank = min(params.rank, *mask.shape)
+        target = np.asarray(
+            low_rank_target(keys_of(params.seed)[0], (mask.shape[0], mask.shape[1]), rank, std=params.value)
+        )
+    else:
+        i, j = np.indices(mask.shape)
+        target = params.value * params.growth**i * params.ratio ** (j - i).astype(float)
+    most = np.abs(target[mask]).max()
+    if most > LARGEST:
+        text = f"The largest seen entry would be {most:.3g}, above {LARGEST:g}. Take factors nearer to 1."
+        raise LabError("value", text, ["ratio", "growth"])
+    return target
+
+
+def setting_of(params: Task) -> Setting:
+    """Problem and start."""
+    mask = painted(params.mask, "mask")
+    if not mask.any():
+        raise LabError("value", "No entry is seen. Paint at least one cell.", ["mask"])
+    target = target_of(params, mask)
+    problem = Problem(
+        DeepLinear(widths_of(mask.shape, params.depth)), Completion(jnp.asarray(target), jnp.asarray(mask))
+    )
+    layers = init_of(params, mask.shape)(problem.model, keys_of(params.seed)[1])
+    return Setting(mask, target, problem, layers, alpha_of(params))
+
+
+# ---- Spectra ---------------------------------------------------------------------------------------------------------
+
+
+def spectrum(matrices: Any) -> np.ndarray:
+    """Singular values of a matrix or of a stack of them."""
+    return np.linalg.svd(np.asarray(matrices, dtype=float), compute_uv=False)
+
+
+def effective_ranks(values: Any) -> np.ndarray:
+    """Exponential of the entropy of singular values, along the last axis; a gap where all are zero."""
+    values = np.asarray(values, dtype=float)
+    total = values.sum(axis=-1, keepdims=True)
+    share = np.divide(values, total, out=np.zeros_like(values), where=total > 0)
+    entropy = -np.sum(share * np.log(np.where(share > 0, share, 1.0)), axis=-1)
+    return np.where(total[..., 0] > 0, np.exp(entropy), np.nan)
+
+
+def block_values(depth: Any, scale: Any, m: Any, blocks: int, size: int, value: float) -> tuple[np.ndarray, np.ndarray]:
+    """Both singular values of the limit on diagonal blocks; scales are those of the product."""
+    depths = np.asarray(depth, dtype=float)
+    found = block_limit(depths, np.asarray(scale) ** (1 / depths), m, blocks=blocks, size=size, value=value)
+    fraction = np.exp(-np.asarray(found.log_ratio))
+    first = value * blocks * size / (1 + (blocks - 1) * fraction)
+    return first, fraction * first
+
+
+def block_ranks(first: np.ndarray, second: np.ndarray, blocks: int) -> np.ndarray:
+    """Effective rank of one singular value and several copies of another."""
+    return effective_ranks(np.stack([first, *[second] * (blocks - 1)], axis=-1))
+
+
+# ---- Where the flow ends ---------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """The limit of the flow by a formula; without a matrix, why there is none."""
+
+    matrix: np.ndarray | None
+    how: str
+    stuck: bool = False
+
+
+def end_of(params: Task, setting: Setting) -> End:
+    """The limit of the flow where a closed form knows it."""
+    mask, depth = setting.mask, setting.depth
+    seen = setting.target[mask]
+    square = mask.shape[0] == mask.shape[1]
+    parts = connectivity(mask)
+    if params.start == "diagonal" and square and not (mask & ~np.eye(len(mask), dtype=bool)).any():
+        return _diagonal_end(setting)
+    blocks = {len(part.rows) for part in parts.components}
+    joint = all(part.complete and part.rows == part.columns for part in parts.components)
+    whole_matrix = not parts.isolated_rows and not parts.isolated_columns
+    equal = np.ptp(seen) <= 1e-12 * abs(seen[0]) and seen[0] > 0
+    many = len(parts.components) > 1
+    if params.start != "gaussian" and square and whole_matrix and joint and many and len(blocks) == 1 and equal:
+        size, value = blocks.pop(), float(seen[0])
+        m = params.m if params.start == "alpha-m" else math.inf
+        _, second = block_values(depth, params.scale, m, len(parts.components), size, value)
+        matrix = np.full(mask.shape, value - float(second) / size)
+        matrix[mask] = value
+        return End(matrix, "diagonal blocks of equal entries")
+    alone = mask.sum(axis=0).max() <= 1 and mask.sum(axis=1).max() <= 1
+    if depth == 2 and alone:
+        try:
+            first, second = disconnected(setting.problem, setting.layers).limit()
+        except HypothesisError as error:
+            return End(None, str(error), stuck=True)
+        return End(np.asarray(second) @ np.asarray(first), "two layers, one seen entry in each row and column")
+    return End(None, "No closed form knows where this flow ends: run it.")
+
+
+def _diagonal_end(setting: Setting) -> End:
+    """Diagonal layers, diagonal entries: each is a chain of its own, those that are not seen stay."""
+    count = len(setting.mask)
+    seen = np.diag(setting.mask)
+    targets = np.ones(SIDE)
+    targets[:count] = np.where(seen, np.diag(setting.target), 1.0)
+    limit = diagonal_limit(np.full((setting.depth, SIDE), setting.alpha), targets)
+    ends = np.where(seen, np.prod(np.asarray(limit.weights), axis=0)[:count], setting.alpha**setting.depth)
+    stuck = bool(np.any(seen & (np.asarray(limit.ending)[:count] != int(Ending.minimum))))
+    return End(np.diag(ends), "diagonal layers, where every entry is a chain of its own", stuck)
+
+
+# ---- The same as a script --------------------------------------------------------------------------------------------
+
+
+def task_script(params: Task) -> str:
+    """Lines that make mask, target, problem and layers."""
+    mask = painted(params.mask, "mask")
+    widths = widths_of(mask.shape, params.depth)
+    alpha = f"{params.scale!r} ** (1 / {params.depth})"
+    inits = {
+        "alpha-m": ("AlphaM", f"AlphaM({alpha}, {params.m!r})"),
+        "diagonal": ("ScaledIdentity", f"ScaledIdentity({alpha})"),
+        "gaussian": ("MatchedGaussian", f"MatchedGaussian({params.scale!r})"),
+    }
+    name, init = inits[params.start]
+    names = [name, "Completion", "DeepLinear", "Problem"]
+    if params.target == "random":
+        names.append("low_rank_target")
+        rank = min(params.rank, *mask.shape)
+        target = (
+            f"target = low_rank_target(jax.random.split(key_problem)[0], {mask.shape}, {rank}, std={params.value!r})"
+        )
+    else:
+        target = (
+            f"i, j = np.indices(mask.shape)\n"
+            f"target = {params.value!r} * {params.growth!r} ** i * {params.ratio!r} ** (j - i).astype(float)"
+        )
+    return f"""
+from deeplinear.models import {", ".join(sorted(names))}
+
+mask = np.array({mask.astype(int).tolist()}, dtype=bool)
+key_problem, key_start, _ = jax.random.split(jax.random.key({params.seed}), 3)
+{target}
+problem = Problem(DeepLinear({widths}), Completion(jnp.asarray(target), jnp.asarray(mask)))
+init = {init}
+layers = init(problem.model, jax.random.fold_in(key_start, 0))
+"""

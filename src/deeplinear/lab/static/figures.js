@@ -1,0 +1,208 @@
+// Pictures as data to pictures on the page. Colours are those of Okabe and Ito, safe for colour-blind eyes.
+
+import { download, element, short } from "./dom.js";
+
+const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#111111"];
+const PALETTE_DARK = ["#56a8e0", "#ff8c42", "#2fcf9f", "#e79cc4", "#f2bd4b", "#9ad4f5", "#c9ab6f", "#f5f5f5"];
+const SCALE = "Cividis";
+const DIVERGING = [[0, "#2166ac"], [0.5, "#f7f7f7"], [1, "#b2182b"]];
+
+const dark = () => document.documentElement.dataset.theme === "dark";
+const colour = (index) => (dark() ? PALETTE_DARK : PALETTE)[index % PALETTE.length];
+const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function axis(given) {
+  const range = given.low !== null && given.high !== null ? { range: given.log ? [Math.log10(given.low), Math.log10(given.high)] : [given.low, given.high] } : {};
+  return {
+    title: { text: given.label, standoff: 8 }, type: given.log ? "log" : "linear", exponentformat: "power", automargin: true, zeroline: false,
+    gridcolor: ink("--line"), linecolor: ink("--line"), ...(given.log ? { tickmode: "auto", nticks: 6, minor: { ticks: "" } } : {}), ...range,
+  };
+}
+
+function trace(one) {
+  const base = { name: one.name, x: one.x, y: one.y, showlegend: one.legend, opacity: one.faint ? 0.6 : 1, hovertemplate: "%{x:.4g}, %{y:.4g}<extra>" + one.name.replace(/[<>&%]/g, "") + "</extra>" };
+  if (one.style === "bars") return { ...base, type: "bar", marker: { color: colour(one.colour) } };
+  if (one.style === "points") return { ...base, type: "scatter", mode: "markers", marker: { color: colour(one.colour), size: one.faint ? 4 : 8, line: { width: one.faint ? 0 : 1, color: ink("--card") } } };
+  const dash = { line: "solid", dash: "dash", dot: "dot" }[one.style];
+  return { ...base, type: "scatter", mode: "lines", line: { color: colour(one.colour), width: one.faint ? 1.2 : 2.2, dash }, connectgaps: false };
+}
+
+function layout(extra) {
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink("--ink"), family: "system-ui, sans-serif", size: 12 },
+    margin: { l: 56, r: 12, t: 8, b: 44 }, legend: { orientation: "h", y: -0.24, x: 0, font: { size: 11 } }, hovermode: "closest", uirevision: "keep", ...extra,
+  };
+}
+
+function lines(marks) {
+  return {
+    shapes: marks.map((mark) => ({
+      type: "line", line: { color: ink("--quiet"), width: 1, dash: "dot" },
+      ...(mark.axis === "x" ? { x0: mark.at, x1: mark.at, yref: "paper", y0: 0, y1: 1 } : { y0: mark.at, y1: mark.at, xref: "paper", x0: 0, x1: 1 }),
+    })),
+    annotations: marks.filter((mark) => mark.label).map((mark) => ({
+      text: mark.label, showarrow: false, font: { size: 11, color: ink("--quiet") },
+      ...(mark.axis === "x" ? { x: mark.at, yref: "paper", y: 1, yanchor: "bottom", xanchor: "center" } : { y: mark.at, xref: "paper", x: 1, xanchor: "right", yanchor: "bottom" }),
+    })),
+  };
+}
+
+const drawings = {
+  curves(figure) {
+    const extra = { xaxis: axis(figure.x), yaxis: axis(figure.y), ...lines(figure.marks), margin: { l: 56, r: 12, t: figure.marks.some((m) => m.label) ? 22 : 8, b: 44 } };
+    if (figure.square) extra.yaxis = { ...extra.yaxis, scaleanchor: "x", scaleratio: 1 };
+    // Words, other than lines, are placed by the logarithm where an axis is logarithmic.
+    if (figure.x.log) extra.annotations = extra.annotations.map((a) => (a.yref === "paper" ? { ...a, x: Math.log10(a.x) } : a));
+    if (figure.y.log) extra.annotations = extra.annotations.map((a) => (a.xref === "paper" ? { ...a, y: Math.log10(a.y) } : a));
+    const several = figure.series.filter((one) => one.legend).length > 1;
+    return [figure.series.map(trace), layout({ ...extra, showlegend: several })];
+  },
+  map(figure) {
+    const z = figure.log ? figure.z.map((row) => row.map((v) => (v === null || v <= 0 ? null : Math.log10(v)))) : figure.z;
+    const bar = { title: { text: figure.log ? `log₁₀ ${figure.value}` : figure.value, side: "right" }, thickness: 12, outlinewidth: 0 };
+    const base = { x: figure.xs, y: figure.ys, z, colorscale: figure.diverging ? DIVERGING : SCALE, ...(figure.diverging ? { zmid: 0 } : {}), colorbar: bar, hovertemplate: "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>" };
+    const main = figure.contours ? { ...base, type: "contour", ncontours: 18, line: { width: 0.5 } } : { ...base, type: "heatmap" };
+    return [[main, ...figure.series.map(trace)], layout({ xaxis: axis(figure.x), yaxis: axis(figure.y), margin: { l: 60, r: 8, t: 8, b: 44 } })];
+  },
+  matrix(figure) {
+    const flat = figure.values.flat().filter((v) => v !== null);
+    const most = Math.max(1e-12, ...flat.map(Math.abs));
+    const small = figure.values.length <= 10 && figure.values[0].length <= 10;
+    const known = figure.known;
+    const main = {
+      type: "heatmap", z: figure.values, colorscale: DIVERGING, zmid: 0, zmin: figure.low ?? -most, zmax: figure.high ?? most, xgap: 1, ygap: 1,
+      ...(small ? { text: figure.values.map((row) => row.map((v) => (v === null ? "" : short(Number(v.toPrecision(2)))))), texttemplate: "%{text}", textfont: { size: 11 } } : {}),
+      colorbar: { thickness: 12, outlinewidth: 0 }, hovertemplate: "%{z:.4g}<extra></extra>",
+    };
+    const rings = known ? [{
+      type: "scatter", mode: "markers", x: known.flatMap((row) => row.map((_, j) => j).filter((j) => row[j])), y: known.flatMap((row, i) => row.filter(Boolean).map(() => i)),
+      marker: { symbol: "square-open", size: small ? 22 : 5, color: dark() ? "#111" : "#111", line: { width: 1.5 } }, hoverinfo: "skip", showlegend: false,
+    }] : [];
+    const plain = { showgrid: false, zeroline: false, automargin: true, ticks: "" };
+    const ticks = (count, names) => {
+      const step = Math.ceil(count / 12);
+      const at = Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
+      return { tickvals: at, ticktext: at.map((i) => names[i] ?? String(i + 1)) };
+    };
+    const [high, wide] = [figure.values.length, figure.values[0].length];
+    return [[main, ...rings], layout({
+      xaxis: { ...plain, ...ticks(wide, figure.columns), side: "top", range: [-0.5, wide - 0.5], constrain: "domain" },
+      yaxis: { ...plain, ...ticks(high, figure.rows), range: [high - 0.5, -0.5], scaleanchor: "x", constrain: "domain" },
+      margin: { l: 30, r: 8, t: 26, b: 8 },
+    })];
+  },
+  graph(figure) {
+    const part = (node) => colour(node.part);
+    const edges = {
+      type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, line: { color: ink("--quiet"), width: 1.2 },
+      x: figure.edges.flatMap(([a, b]) => [figure.nodes[a].x, figure.nodes[b].x, null]), y: figure.edges.flatMap(([a, b]) => [figure.nodes[a].y, figure.nodes[b].y, null]),
+    };
+    const nodes = {
+      type: "scatter", mode: "markers+text", showlegend: false, x: figure.nodes.map((n) => n.x), y: figure.nodes.map((n) => n.y), text: figure.nodes.map((n) => n.label),
+      textposition: "middle center", textfont: { size: 11, color: dark() ? "#111" : "#fff" }, hovertemplate: "%{text}<extra></extra>",
+      marker: { size: figure.nodes.map((n) => (n.strong ? 34 : 26)), color: figure.nodes.map(part), line: { width: figure.nodes.map((n) => (n.strong ? 3 : 0)), color: ink("--ink") } },
+    };
+    const none = { visible: false };
+    return [[edges, nodes], layout({ xaxis: none, yaxis: none, margin: { l: 8, r: 8, t: 8, b: 8 } })];
+  },
+};
+
+function table(figure) {
+  return element("div", { class: "scroll", tabindex: "0" }, element("table", {},
+    element("thead", {}, element("tr", {}, ...figure.columns.map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", {}, ...figure.rows.map((row) => element("tr", {}, ...row.map((text) => element("td", {}, text)))))));
+}
+
+// The numbers of a picture as CSV.
+function csv(figure) {
+  const quote = (text) => (/[",\n]/.test(String(text)) ? `"${String(text).replaceAll('"', '""')}"` : String(text ?? ""));
+  const long = (series) => series.flatMap((one) => one.x.map((x, i) => [one.name, x, one.y[i]]));
+  let rows = [];
+  if (figure.type === "curves") rows = [["series", figure.x.label, figure.y.label], ...long(figure.series)];
+  if (figure.type === "map") rows = [[`${figure.y.label} / ${figure.x.label}`, ...figure.xs], ...figure.z.map((row, i) => [figure.ys[i], ...row])];
+  if (figure.type === "matrix") rows = [["", ...(figure.columns.length ? figure.columns : figure.values[0].map((_, j) => j + 1))], ...figure.values.map((row, i) => [figure.rows[i] ?? i + 1, ...row])];
+  if (figure.type === "graph") rows = [["from", "to"], ...figure.edges.map(([a, b]) => [figure.nodes[a].label, figure.nodes[b].label])];
+  if (figure.type === "table") rows = [figure.columns, ...figure.rows];
+  return rows.map((row) => row.map(quote).join(",")).join("\n") + "\n";
+}
+
+// A picture on the page, which can be drawn again with other data. `pick(values)` is called where a map is clicked.
+class Card {
+  constructor(prefix, pick) {
+    this.pick = pick;
+    this.title = element("h2");
+    this.body = element("div", { class: "plot", role: "img" });
+    this.caption = element("figcaption");
+    const save = element("button", { type: "button", title: "Download the picture (SVG)", onclick: () => this.picture(prefix) }, "SVG");
+    const data = element("button", { type: "button", title: "Download the data (CSV)", onclick: () => download(`${prefix}-${this.figure.name}.csv`, csv(this.figure), "text/csv") }, "CSV");
+    this.save = save;
+    this.node = element("figure", {}, element("header", {}, this.title, element("div", { class: "row" }, save, data)), this.body, this.caption);
+  }
+
+  async picture(prefix) {
+    const url = await window.Plotly.toImage(this.body, { format: "svg", width: 900, height: 600 });
+    download(`${prefix}-${this.figure.name}.svg`, decodeURIComponent(url.slice(url.indexOf(",") + 1)), "image/svg+xml");
+  }
+
+  draw(figure) {
+    this.figure = figure;
+    this.title.textContent = figure.title;
+    this.caption.textContent = figure.caption;
+    this.node.dataset.figure = figure.name;
+    if (figure.type === "table") {
+      this.save.hidden = true;
+      const fresh = table(figure);
+      this.body.replaceWith(fresh);
+      this.body = fresh;
+      return;
+    }
+    this.body.setAttribute("aria-label", `${figure.title}. ${figure.caption}`);
+    const [data, shape] = drawings[figure.type](figure);
+    window.Plotly.react(this.body, data, shape, { displayModeBar: false, responsive: true });
+    if (figure.type === "map" && figure.pick && !this.picking) this.enablePick();
+  }
+
+  // Press and drag in a map: the place under the pointer sets two parameters.
+  enablePick() {
+    this.picking = true;
+    let down = false;
+    const choose = (event) => {
+      const { _fullLayout: full } = this.body;
+      const box = this.body.getBoundingClientRect();
+      const value = (axis, pixel) => { const v = axis.p2d(Math.min(Math.max(pixel - axis._offset, 0), axis._length)); return Number(Number(v).toPrecision(3)); };
+      const [x, y] = this.figure.pick;
+      this.pick({ [x]: value(full.xaxis, event.clientX - box.left), [y]: value(full.yaxis, event.clientY - box.top) });
+    };
+    this.body.style.cursor = "crosshair";
+    this.body.addEventListener("pointerdown", (event) => { if (event.target.closest(".cartesianlayer, .draglayer, .plotly")) { down = true; event.stopPropagation(); choose(event); } }, true);
+    this.body.addEventListener("pointermove", (event) => { if (down) choose(event); });
+    addEventListener("pointerup", () => { down = false; });
+  }
+
+  clear() {
+    if (this.figure && this.figure.type !== "table") window.Plotly.purge(this.body);
+    this.node.remove();
+  }
+}
+
+export class Figures {
+  constructor(host, prefix, pick) {
+    Object.assign(this, { host, prefix, pick, cards: new Map() });
+  }
+
+  draw(figures) {
+    const names = new Set(figures.map((figure) => `${figure.type}:${figure.name}`));
+    for (const [name, card] of this.cards) if (!names.has(name)) { card.clear(); this.cards.delete(name); }
+    figures.forEach((figure, place) => {
+      const name = `${figure.type}:${figure.name}`;
+      if (!this.cards.has(name)) this.cards.set(name, new Card(this.prefix, this.pick));
+      const { node } = this.cards.get(name);
+      if (this.host.children[place] !== node) this.host.insertBefore(node, this.host.children[place] ?? null);
+      this.cards.get(name).draw(figure);
+    });
+  }
+
+  again() { for (const card of this.cards.values()) if (card.figure) card.draw(card.figure); }
+
+  clear() { for (const card of this.cards.values()) card.clear(); this.cards.clear(); }
+}

@@ -1,0 +1,20 @@
+// The state of the page stands in its address: #room/view?name=value, values as JSON, what is default left out.
+
+export function read() {
+  const [path, query = ""] = location.hash.slice(1).split("?");
+  const [room = "", view = ""] = path.split("/").map(decodeURIComponent);
+  const values = {};
+  for (const [name, text] of new URLSearchParams(query)) {
+    try { values[name] = JSON.parse(text); } catch { /* a broken link: the default stays */ }
+  }
+  return { room, view, values };
+}
+
+export function address(room, view, values, defaults) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (JSON.stringify(value) !== JSON.stringify(defaults[name])) query.set(name, JSON.stringify(value));
+  }
+  const text = query.toString();
+  return `#${encodeURIComponent(room)}/${encodeURIComponent(view)}${text ? `?${text}` : ""}`;
+}

@@ -1,0 +1,179 @@
+"""The server without its rooms: answers, failures, limits, and who may ask."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from deeplinear.lab import Settings, create_app
+from deeplinear.lab._cache import Cache
+from deeplinear.lab._room import Params, Room, View
+from deeplinear.lab._security import host_of
+from lab import toy
+
+LINE = "/api/rooms/toy/line"
+
+
+def failure(response: Any, status: int, kind: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert set(body) == {"error"} and set(body["error"]) == {"kind", "message", "fields"}
+    assert body["error"]["kind"] == kind and body["error"]["message"].endswith(".")
+    return body["error"]
+
+
+# --- Answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_view_answers_and_is_computed_once(client: TestClient) -> None:
+    first = client.post(LINE, json={"size": 2.0, "count": 3})
+    assert first.status_code == 200
+    assert first.json()["figures"][0]["series"][0]["y"] == [0.0, 2.0, 4.0]
+    assert client.post(LINE, json={"count": 3, "size": 2}).json() == first.json()
+    assert len(toy.computed) == 1
+    assert "compute;dur=" in first.headers["server-timing"]
+
+
+def test_rooms_tell_all_that_the_page_needs(client: TestClient) -> None:
+    (room,) = client.get("/api/rooms").json()
+    assert "<math" in room["story"] and 'display="block"' in room["mathematics"]
+    line, work = room["views"]
+    assert (line["kind"], work["kind"]) == ("closed", "run")
+    size = line["parameters"]["properties"]["size"]
+    assert (size["control"], size["minimum"], size["maximum"], size["log"]) == ("slider", 0.1, 10.0, True)
+    assert line["defaults"]["mask"] == [[True, False], [False, True]]
+    assert room["presets"] == [{"title": "Steep", "view": "line", "values": {"size": 9.0}, "about": ""}]
+
+
+def test_code(client: TestClient) -> None:
+    found = client.post(f"{LINE}/code", json={"size": 2.5}).json()
+    assert found == {"python": "print(2.5)\n", "command": "dln toy --size 2.5"}
+    assert client.post("/api/rooms/toy/work/code", json={}).json()["command"] is None
+
+
+def test_status_tells_how_much_is_ready() -> None:
+    app = create_app(Settings(warm=True), (toy.ROOM,))
+    with TestClient(app, base_url="http://localhost") as client:
+        for _ in range(200):
+            status = client.get("/api/status").json()
+            if status["ready"] == status["of"]:
+                break
+    assert (status["ready"], status["of"], status["now"]) == (1, 1, "") and status["cached_bytes"] > 0
+
+
+# --- Failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "fields"),
+    [
+        ({"size": 11.0}, ["size"]),
+        ({"size": "many"}, ["size"]),
+        ({"count": 2.5}, ["count"]),
+        ({"kind": "other"}, ["kind"]),
+        ({"mask": [[True] * 13]}, ["mask"]),
+        ({"mask": []}, ["mask"]),
+        ({"matrix": [[1e6]]}, ["matrix"]),
+        ({"nothing": 1}, ["nothing"]),
+    ],
+)
+def test_bad_values_are_named(client: TestClient, values: dict[str, Any], fields: list[str]) -> None:
+    error = failure(client.post(LINE, json=values), 422, "invalid")
+    assert error["fields"] == fields and fields[0] in error["message"]
+    assert toy.computed == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"size": NaN}', '{"size": Infinity}', '{"size": 1e999}'])
+def test_what_is_no_request_is_refused(client: TestClient, text: str) -> None:
+    failure(client.post(LINE, content=text, headers={"content-type": "application/json"}), 422, "invalid")
+
+
+def test_failures_of_the_library_are_told_and_those_of_the_program_are_not(client: TestClient) -> None:
+    assert "balance" in failure(client.post(LINE, json={"kind": "hypothesis"}), 409, "hypothesis")["message"]
+    assert failure(client.post(LINE, json={"kind": "value"}), 409, "value")["fields"] == ["size"]
+    assert "secret" not in failure(client.post(LINE, json={"size": toy.BROKEN}), 500, "internal")["message"]
+
+
+def test_what_is_not_there(client: TestClient) -> None:
+    failure(client.get("/api/nothing"), 404, "missing")
+    failure(client.get("/api/rooms/toy/line"), 405, "refused")
+    failure(client.get("/static/../_app.py"), 404, "missing")
+    failure(client.get("/static/%2e%2e/_app.py"), 404, "missing")
+    failure(client.get("/static/..%2f_app.py"), 404, "missing")
+
+
+def test_an_answer_with_too_many_numbers_is_refused() -> None:
+    app = create_app(Settings(warm=False, points=10), (toy.ROOM,))
+    with TestClient(app, base_url="http://localhost") as client:
+        failure(client.post(LINE, json={"count": 20}), 413, "size")
+
+
+# --- Who may ask ------------------------------------------------------------------------------------------------------
+
+
+def test_foreign_hosts_and_origins_are_refused(client: TestClient) -> None:
+    failure(client.get("/api/status", headers={"host": "evil.example"}), 403, "refused")
+    failure(client.get("/api/status", headers={"host": "127.0.0.1.evil.example"}), 403, "refused")
+    failure(client.post(LINE, json={}, headers={"origin": "http://evil.example"}), 403, "refused")
+    failure(client.post(LINE, json={}, headers={"origin": "null"}), 403, "refused")
+    failure(client.post(LINE, json={}, headers={"sec-fetch-site": "cross-site"}), 403, "refused")
+    assert client.post(LINE, json={}, headers={"origin": "http://127.0.0.1"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("value", "host"),
+    [("127.0.0.1:8137", "127.0.0.1"), ("[::1]:80", "::1"), ("LocalHost", "localhost"), ("a@b", "b"), ("", "")],
+)
+def test_names_of_hosts(value: str, host: str) -> None:
+    assert host_of(value) == host
+
+
+def test_large_requests_are_refused_with_and_without_a_stated_length(client: TestClient) -> None:
+    failure(client.post(LINE, content=b"x" * 30_000), 413, "size")
+    failure(client.post(LINE, content=(b"x" * 1000 for _ in range(30))), 413, "size")
+
+
+def test_every_answer_has_the_policy(client: TestClient) -> None:
+    for response in (client.get("/"), client.get("/api/status"), client.get("/nothing"), client.get("/static/app.js")):
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script-src 'self';" in policy and "unsafe-eval" not in policy
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_has_no_inline_script_and_asks_nobody_else(client: TestClient) -> None:
+    page = client.get("/").text
+    assert "http://" not in page and "https://" not in page
+    assert all("src=" in part.split(">")[0] for part in page.split("<script")[1:])
+    assert " onclick" not in page and " style=" not in page
+    assert client.get("/plotly.js").headers["content-encoding"] == "gzip"
+
+
+# --- Cache ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_keeps_the_latest_used_within_its_bound() -> None:
+    cache = Cache(10)
+    cache.put("a", b"12345")
+    cache.put("b", b"12345")
+    assert cache.get("a") == b"12345"
+    cache.put("c", b"123")
+    assert cache.get("b") is None and cache.get("a") == b"12345" and cache.get("c") == b"123"
+    cache.put("large", b"x" * 11)
+    assert cache.get("large") is None and cache.size == 8
+    cache.put("a", b"1")
+    assert cache.size == 4
+
+
+def test_rooms_have_one_name_each() -> None:
+    from deeplinear.lab.rooms import ROOMS
+
+    names = [f"{room.name}/{view.name}" for room in ROOMS for view in room.views]
+    assert len(set(names)) == len(names)
+    for room in ROOMS:
+        shared: dict[str, Any] = {}
+        for view in room.views:
+            for name, value in view.params().model_dump(mode="json").items():
+                assert shared.setdefault(name, value) == value, f"{room.name}: views disagree on the default of {name}"
+        for preset in room.presets:
+            assert isinstance(room, Room) and isinstance(room.view(preset.view), View)
+            assert isinstance(room.view(preset.view).params(**preset.values), Params)
