@@ -192,3 +192,13 @@ def test_dark_and_light(page, address: str) -> None:  # pyright: ignore[reportMi
     page.reload()
     page.wait_for_selector("h1")
     assert page.evaluate(theme) != before
+
+
+@pytest.mark.slow
+def test_results_of_an_empty_store_and_the_errata(page, address: str) -> None:  # pyright: ignore[reportMissingParameterType]
+    go(page, address, "#results")
+    until(page, "document.getElementById('main').innerText.includes('dln experiment run')")
+    page.get_by_role("tab", name="Errata").click()
+    page.wait_for_selector(".erratum", timeout=WAIT)
+    assert page.locator(".erratum").count() > 20
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280

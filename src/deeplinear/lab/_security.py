@@ -39,7 +39,8 @@ class Guard:
     def _refusal(self, headers: Headers, method: str) -> Failure | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if host_of(host) not in self.settings.hosts:
-            return Failure(kind="refused", message=f"This server does not answer under the name '{host[:100]}'.")
+            text = f"This server does not answer under the name '{host[:100]}'; dln lab --names NAME lets it."
+            return Failure(kind="refused", message=text)
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return Failure(kind="refused", message="Requests from pages of other servers are refused.")
         if method not in READING and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
