@@ -20,6 +20,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import ctypes
 import gc
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,10 @@ import jaxtyping
 import pytest
 
 jax.config.update("jax_enable_x64", True)
+
+# A shell that runs the tests in the background lets them, and what they start, ignore interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tracing makes many small objects and few cycles: the collector looks for these seldom, and not among what is imported
 # (see `pytest_collection_finish`).

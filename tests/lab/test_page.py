@@ -51,7 +51,7 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture
-def page(browser, address: str) -> Iterator:  # pyright: ignore[reportMissingParameterType]
+def page(browser, address: str) -> Iterator:
     """A page that fails the test if the browser complains."""
     found = browser.new_page(viewport={"width": 1280, "height": 900})
     complaints: list[str] = []
@@ -65,17 +65,17 @@ def page(browser, address: str) -> Iterator:  # pyright: ignore[reportMissingPar
     assert found.complaints == []
 
 
-def go(page, address: str, place: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def go(page, address: str, place: str) -> None:
     page.goto(f"{address}{place}")
     page.wait_for_selector("h1", timeout=WAIT)
 
 
-def curve(page, figure: str) -> list[float]:  # pyright: ignore[reportMissingParameterType]
+def curve(page, figure: str) -> list[float]:
     """The first curve of a picture, from what is drawn."""
     return page.evaluate(f"""[...document.querySelector('figure[data-figure="{figure}"] .plot').data[0].y]""")
 
 
-def until(page, condition: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def until(page, condition: str) -> None:
     """Wait for a condition in JavaScript. (Playwright's own way evaluates text, which the page's policy forbids.)"""
     for _ in range(WAIT // 50):
         if page.evaluate(condition):
@@ -84,13 +84,13 @@ def until(page, condition: str) -> None:  # pyright: ignore[reportMissingParamet
     raise AssertionError(f"{condition} did not come true")
 
 
-def answered(page, times: int) -> None:  # pyright: ignore[reportMissingParameterType]
+def answered(page, times: int) -> None:
     until(page, f"Number(document.getElementById('main').dataset.answered ?? 0) >= {times}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [room.name for room in ROOMS])
-def test_every_room_loads_at_both_widths(page, address: str, room: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_every_room_loads_at_both_widths(page, address: str, room: str) -> None:
     for width in (1280, 390, 360):
         page.set_viewport_size({"width": width, "height": 800})
         go(page, address, f"#{room}")
@@ -101,7 +101,7 @@ def test_every_room_loads_at_both_widths(page, address: str, room: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_slider_changes_the_curve_and_the_address(page, address: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_a_slider_changes_the_curve_and_the_address(page, address: str) -> None:
     go(page, address, "#lazy-rich/curves")
     answered(page, 1)
     before = curve(page, "modes")
@@ -123,7 +123,7 @@ def test_a_slider_changes_the_curve_and_the_address(page, address: str) -> None:
 
 
 @pytest.mark.slow
-def test_bad_values_show_the_message_and_the_page_goes_on(page, address: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_bad_values_show_the_message_and_the_page_goes_on(page, address: str) -> None:
     go(page, address, "#lazy-rich/curves")
     answered(page, 1)
     number = page.get_by_label("Relative scale λ, number")
@@ -139,7 +139,7 @@ def test_bad_values_show_the_message_and_the_page_goes_on(page, address: str) ->
 
 
 @pytest.mark.slow
-def test_a_simulation_runs_and_another_is_cancelled(page, address: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_a_simulation_runs_and_another_is_cancelled(page, address: str) -> None:
     go(page, address, "#lazy-rich/simulation")
     page.get_by_role("button", name="Start").click()
     page.wait_for_selector('figure[data-figure="gap"] .main-svg', timeout=WAIT)
@@ -153,7 +153,7 @@ def test_a_simulation_runs_and_another_is_cancelled(page, address: str) -> None:
 
 
 @pytest.mark.slow
-def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:
     go(page, address, "#lazy-rich/curves")
     answered(page, 1)
     page.get_by_role("button", name="Copy as Python").click()
@@ -171,7 +171,7 @@ def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:  # pyri
 
 
 @pytest.mark.slow
-def test_a_click_in_the_map_sets_both_parameters(page, address: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_a_click_in_the_map_sets_both_parameters(page, address: str) -> None:
     go(page, address, "#lazy-rich/map")
     answered(page, 1)
     box = page.locator('figure[data-figure="kernel"] .nsewdrag').bounding_box()
@@ -182,7 +182,7 @@ def test_a_click_in_the_map_sets_both_parameters(page, address: str) -> None:  #
 
 
 @pytest.mark.slow
-def test_dark_and_light(page, address: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_dark_and_light(page, address: str) -> None:
     go(page, address, "#lazy-rich/curves")
     answered(page, 1)
     theme = "document.documentElement.dataset.theme"
@@ -195,7 +195,7 @@ def test_dark_and_light(page, address: str) -> None:  # pyright: ignore[reportMi
 
 
 @pytest.mark.slow
-def test_results_of_an_empty_store_and_the_errata(page, address: str) -> None:  # pyright: ignore[reportMissingParameterType]
+def test_results_of_an_empty_store_and_the_errata(page, address: str) -> None:
     go(page, address, "#results")
     until(page, "document.getElementById('main').innerText.includes('dln experiment run')")
     page.get_by_role("tab", name="Errata").click()

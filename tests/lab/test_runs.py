@@ -29,6 +29,7 @@ def start(client: TestClient, **values: Any) -> str:
 
 
 def state(client: TestClient, run: str, wanted: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for _ in range(500):
         found = client.get(f"/api/runs/{run}").json()
         if found["state"] == wanted:

@@ -53,6 +53,7 @@ def test_code(client: TestClient) -> None:
 
 def test_status_tells_how_much_is_ready() -> None:
     app = create_app(Settings(warm=True), (toy.ROOM,))
+    status: dict[str, Any] = {}
     with TestClient(app, base_url="http://localhost") as client:
         for _ in range(200):
             status = client.get("/api/status").json()

@@ -5,11 +5,10 @@ remarks (`Answer`), the page draws them. Closed forms answer at once; simulation
 they are, and can be cancelled. Needs the extra `lab`.
 """
 
-try:
-    import fastapi as _fastapi  # noqa: F401
-    import latex2mathml as _latex2mathml  # noqa: F401
-except ImportError as error:
-    raise ImportError("deeplinear.lab needs the extra 'lab': pip install 'deeplinear[lab]'.") from error
+import importlib.util
+
+if any(importlib.util.find_spec(name) is None for name in ("fastapi", "latex2mathml", "plotly", "uvicorn")):
+    raise ImportError("deeplinear.lab needs the extra 'lab': pip install 'deeplinear[lab]'.")
 
 from deeplinear.lab._app import create_app as create_app
 from deeplinear.lab._settings import Settings as Settings

@@ -60,9 +60,12 @@ def _spectrum(params: Task) -> list[float]:
     return [float(f"{params.strongest * params.ratio**i:.12g}") for i in range(min(params.inputs, params.outputs))]
 
 
+def _target(params: Task) -> np.ndarray:
+    return spectral_target(keys_of(params.seed)[0], (params.outputs, params.inputs), _spectrum(params))
+
+
 def _setting(params: Task) -> tuple[Problem, Any]:
-    key_target, key_start = keys_of(params.seed)
-    target = spectral_target(key_target, (params.outputs, params.inputs), _spectrum(params))
+    key_start, target = keys_of(params.seed)[1], _target(params)
     problem = Problem(DeepLinear((params.inputs, params.hidden, params.outputs)), SquaredDistance(jnp.asarray(target)))
     return problem, LambdaBalanced(params.lam, params.scale)(problem.model, key_start)
 
@@ -71,8 +74,7 @@ def _times(horizon: float) -> np.ndarray:
     return np.linspace(0.0, horizon, POINTS)
 
 
-def _facts(problem: Problem, layers: Any) -> list[Fact]:
-    target = problem.loss.target
+def _facts(target: np.ndarray, layers: Any) -> list[Fact]:
     found = diagnose(layers, target)
     facts = [Fact(label="λ", value=f"{found.lam:.3g}")]
     try:
@@ -142,15 +144,15 @@ def _curves(params: CurveParams, watch: Watch) -> Answer:
         ]
         for name, title, formula, matrix in parts:
             figures.append(Matrix(name=name, title=f"{title} {formula} at t = {when:.3g}", values=rows(matrix)))
-    return Answer(figures=figures, facts=_facts(problem, layers))
+    return Answer(figures=figures, facts=_facts(_target(params), layers))
 
 
 def _map(params: MapParams, watch: Watch) -> Answer:
-    problem, layers = _setting(params)
+    _, layers = _setting(params)
     lams = np.linspace(*LAMBDA, CELLS)
     scales = np.geomspace(*SCALE, CELLS)
     directions = layers[1] @ layers[0]
-    found = phase_map(problem.loss.target, directions, lams, scales, [params.time])
+    found = phase_map(_target(params), directions, lams, scales, [params.time])
     here = [line("you are here", [params.lam], [params.scale], colour=7, style="points", legend=False)]
     x, y = Axis(label="relative scale λ"), Axis(label="absolute scale", log=True)
     base = {"x": x, "y": y, "xs": numbers(lams), "ys": numbers(scales), "pick": ("lam", "scale"), "series": here}
@@ -176,7 +178,7 @@ def _map(params: MapParams, watch: Watch) -> Answer:
                 **base,
             ),
         ],
-        facts=_facts(problem, layers),
+        facts=_facts(_target(params), layers),
     )
 
 
@@ -217,7 +219,7 @@ def _simulation(params: CurveParams, watch: Watch) -> Answer:
         facts=[
             Fact(label="Largest difference", value=f"{gap.max():.2g}", tone="good" if gap.max() < 1e-4 else "warning"),
             Fact(label="Steps of the integrator", value=f"{int(run.stats['accepted_steps'])}"),
-            *_facts(problem, layers),
+            *_facts(_target(params), layers),
         ],
     )
 
