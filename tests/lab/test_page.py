@@ -141,15 +141,15 @@ def test_bad_values_show_the_message_and_the_page_goes_on(page, address: str) ->
 @pytest.mark.slow
 def test_a_simulation_runs_and_another_is_cancelled(page, address: str) -> None:
     go(page, address, "#lazy-rich/simulation")
-    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Start", exact=True).click()
     page.wait_for_selector('figure[data-figure="gap"] .main-svg', timeout=WAIT)
     assert max(curve(page, "gap")) < 1e-4
     go(page, address, "#landscape/deep")
     page.wait_for_selector("h1:has-text('landscape')")
-    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_selector("text=cancelled", timeout=WAIT)
-    assert page.get_by_role("button", name="Start").is_enabled()
+    assert page.get_by_role("button", name="Start", exact=True).is_enabled()
 
 
 @pytest.mark.slow

@@ -63,6 +63,7 @@ def _bind(host: str, port: int | None) -> socket.socket:
     first = 8137 if port is None else port
     last: OSError | None = None
     for number in range(first, first + (MOST_PORTS if port is None else 1)):
+        found = None
         try:
             kind, _, _, _, where = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
             found = socket.socket(kind, socket.SOCK_STREAM)
@@ -71,5 +72,7 @@ def _bind(host: str, port: int | None) -> socket.socket:
             return found
         except OSError as error:
             last = error
+            if found is not None:
+                found.close()
     flag = "--host" if isinstance(last, socket.gaierror) else "--port"
     raise UsageError(f"{flag}: cannot listen at {host}, port {first} ({last}); take another.")
