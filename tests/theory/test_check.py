@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -118,3 +120,18 @@ def test_examine_says_what_applies() -> None:
     assert [v.status for v in examine(Problem(one, target), (entry,), [SQUARES, check])] == [STATUS.holds]
     (verdict,) = examine(Problem(two, target), (entry, entry), [check])
     assert verdict.status is STATUS.unmet and verdict.hypotheses[0].name == "depth 1"
+
+
+@pytest.mark.parametrize(
+    ("adopt", "why"),
+    [
+        (lambda problem, params: 1.0 / float(params[0][0, 0]), "division by zero"),
+        (lambda problem, params: math.nan, "not a number"),
+        (lambda problem, params: float(np.linalg.inv(np.asarray(params[0]))[0, 0]), "Singular"),
+    ],
+)
+def test_examine_says_what_cannot_be_measured(adopt: Callable[[Problem, Any], float], why: str) -> None:
+    check = dataclasses.replace(SQUARES, adopt=adopt, hypotheses=())
+    problem = Problem(DeepLinear((1, 1)), SquaredDistance(np.ones((1, 1))))
+    (verdict,) = examine(problem, (jnp.zeros((1, 1)),), [check])
+    assert verdict.status is STATUS.unmet and why in verdict.message

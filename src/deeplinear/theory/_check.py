@@ -367,7 +367,8 @@ def examine(problem: Problem, params: Params, checks: Iterable[Check]) -> list[V
         checks: The statements to try; those that cannot speak of a single problem are passed over.
 
     Returns:
-        A verdict for each statement that can be asked; `unmet` with the residual where it does not apply.
+        A verdict for each statement that can be asked; `unmet` with the residual where it does not apply, or with the
+        reason where it cannot be measured, as at a network of zeros.
     """
     check_x64("examine")
     verdicts = []
@@ -375,13 +376,25 @@ def examine(problem: Problem, params: Params, checks: Iterable[Check]) -> list[V
         if check.adopt is None:
             continue
         try:
-            instance = check.adopt(problem, params)
+            found = check.judge([check.adopt(problem, params)])
         except HypothesisError as error:
             reading = Reading(error.hypothesis, error.residual, error.tolerance)
-            verdicts.append(Verdict(check.id, STATUS.unmet, (reading,), message=f"Not met: {reading}."))
-            continue
-        verdicts += check.judge([instance])
+            found = [Verdict(check.id, STATUS.unmet, (reading,), message=f"Not met: {reading}.")]
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+            found = [_unmeasured(check, f"{type(error).__name__}: {error}")]
+        verdicts += [
+            _unmeasured(check, "a residual is not a number")
+            if any(math.isnan(r.residual) for r in verdict.claim)
+            else verdict
+            for verdict in found
+        ]
     return verdicts
+
+
+def _unmeasured(check: Check, why: str) -> Verdict:
+    """The verdict on a network at which a ratio of the statement is 0/0, such as one with a layer of zeros."""
+    reading = Reading("a network at which the statement can be measured", 1.0, 0.0)
+    return Verdict(check.id, STATUS.unmet, (reading,), message=f"Not met: {reading.name} ({why}).")
 
 
 def _trial(check: Check, violation: Violation, seed: int) -> Trial:
