@@ -130,8 +130,10 @@ def rows_of(case: dict[str, Any]) -> str:
 
 
 def ahead(case: dict[str, Any]) -> bool | None:
-    """Whether no peer that reached the error was faster; `None` if none took part or one was stopped too early."""
+    """Whether ours reached the error and no peer that did was faster; `None` without peers or if one was stopped."""
     values = [value for _, value in rivals(case)]
+    if values and not reached(case["rows"][0], case):
+        return False
     if not values or (min(values) >= 1 and undecided(case)):
         return None
     return min(values) >= 1

@@ -37,6 +37,12 @@ def table(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_two_runs_without_a_seed_are_the_same(table: Path) -> None:
+    for name in ("one", "two"):
+        dln("complete", table / "table.csv", "-o", table / f"{name}.csv", "--no-plot", "--json")
+    assert (table / "one.csv").read_text(encoding="utf-8") == (table / "two.csv").read_text(encoding="utf-8")
+
+
 def test_gaps_are_filled_and_the_rest_stays_as_it_was_written(table: Path) -> None:
     out = table / "out" / "full.csv"
     run = dln("complete", table / "table.csv", "-o", out, "--seed", 1, "--json")

@@ -24,14 +24,17 @@ def written(file: Path, header: str, columns: np.ndarray) -> Path:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """One input and a delayed, fading output, beside another that holds both inputs, and a constant."""
+    """One input and a delayed, fading output, beside another that holds both inputs, a constant, and text."""
     rng = np.random.default_rng(0)
     heat, wind = rng.standard_normal((2, 160))
     warm, state = np.zeros(160), 0.0
     for t in range(160):
         warm[t], state = 20 + 2 * state, 0.8 * state + heat[t]
     columns = np.column_stack([np.arange(160), heat, wind, warm, warm - wind, np.ones(160)])
-    return written(tmp_path / "house.csv", "time,heat,wind,warm,felt,one", columns)
+    file = written(tmp_path / "house.csv", "time,heat,wind,warm,felt,one", columns)
+    head, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([f"{head},site", *(f"{row},north" for row in rows)]) + "\n")
+    return file
 
 
 def test_one_input_and_output(table: Path) -> None:
@@ -84,6 +87,13 @@ def test_several_columns_by_number(table: Path) -> None:
         ("twice.csv", "--outputs y", "must have different column names, but 'u' is there twice"),
         ("nan.csv", "--outputs y", "but row 4, column 'u' is empty or NaN (1 such in all)"),
         ("text.csv", "--outputs y", "must be a number or empty, but line 3, column 'y' holds 'x'"),
+        ("site.csv", "--outputs y", "line 2, column 'site' holds 'north'; name the columns to take by --inputs."),
+        (
+            "site.csv",
+            "--inputs site --outputs y",
+            "must be a number or empty, but line 2, column 'site' holds 'north'.",
+        ),
+        ("bare.csv", "--inputs 1 --outputs 2", "must have a header line of names, as it holds text, but line 1"),
         ("short.csv", "--outputs y", "must hold at least 10 rows of numbers, but holds 3"),
         ("still.csv", "--outputs y", "every input must vary, but 'u' is constant"),
     ],
@@ -99,6 +109,8 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, fl
     written(tmp_path / "twice.csv", "u,u,y", np.ones((40, 3)))
     (tmp_path / "empty.csv").write_text("\n")
     (tmp_path / "text.csv").write_text("u;y\n1;2\n3;x\n")
+    (tmp_path / "site.csv").write_text("u,y,site\n1,2,north\n3,4,south\n")
+    (tmp_path / "bare.csv").write_text("1,2,north\n3,4,south\n")
     run = dln("identify", file, *flags.split(), "-o", tmp_path / "out")
     assert words in run.stderr and run.stderr.count("\n") == 1 and run.exit_code == 2
 

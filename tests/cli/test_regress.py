@@ -67,6 +67,8 @@ def test_fit_predict_and_files(tmp_path: Path, data: np.ndarray) -> None:
         assert kept["modes"].shape == (len(kept["times"]), 2) and kept["features"].tolist() == ["a", "b", "c"]
     rows = (tmp_path / "out" / "coefficients.csv").read_text().splitlines()
     assert rows[0] == ",y1,y2" and rows[1].startswith("intercept,") and len(rows) == 5
+    head, *lines = table.read_text().splitlines()  # text in a column that is not asked for is not looked at
+    table.write_text("\n".join([f"{head},colour", *(f"{line},red" for line in lines)]) + "\n")
     text = dln("regress", *flags[:3], "--features", "1,b", "--folds", 1, "--no-plot", "-o", tmp_path / "out").stdout
     assert "R² held out" in text and "half at t" in text and "features" in text
 
@@ -84,7 +86,8 @@ def test_fit_predict_and_files(tmp_path: Path, data: np.ndarray) -> None:
         (("data.csv", "--targets", "y1", "--predict", "half.csv"), "--predict: half.csv must have the column 'b'"),
         (("missing.csv", "--targets", "y1"), "must be a readable file"),
         (("gap.csv", "--targets", "y1"), "row 3, column 'b' is empty or NaN (1 such in all)"),
-        (("text.csv", "--targets", "y1"), "line 3, column 'b' holds 'much'"),
+        (("text.csv", "--targets", "y1"), "line 3, column 'b' holds 'much'; name the columns to take by --features."),
+        (("text.csv", "--targets", "b", "--features", "a"), "line 3, column 'b' holds 'much'."),
         (("twice.csv", "--targets", "y1"), "must have different column names, but 'a' is there twice"),
         (("constant.csv", "--targets", "y1"), "column 'y1' must vary, but holds one number only"),
         (("short.csv", "--targets", "y1"), "leaves 1 to learn from"),

@@ -371,6 +371,11 @@ def test_input_that_makes_no_sense_is_refused():
         listed("test", [0, 1], [0, 1], [1.0, np.nan])
     with pytest.raises(TypeError, match="whole numbers"):
         listed("test", [0.5], [0], [1.0])
+    with pytest.raises(TypeError, match="columns must be whole numbers from 0 on, but are of type float64"):
+        listed("test", [0], [np.nan], [1.0])
+    for names in (["a", "b"], np.array(["a", "b"], dtype=object)):
+        with pytest.raises(TypeError, match="rows must be whole numbers from 0 on, but are text; number your names"):
+            fit.fit_entries(names, ["x", "y"], [1.0, 2.0])
     with pytest.raises(ValueError, match="too large to be written out"):
         fit.fit_entries([0], [0], [1.0], shape=(100_000, 100_000)).complete()
 

@@ -174,6 +174,7 @@ def test_static_data_have_no_states() -> None:
     np.testing.assert_allclose(model.predict(inputs[::-1]), model.predict(inputs)[::-1])
 
 
+@pytest.mark.filterwarnings("ignore:LinearStateSpace. on the rows held out")
 def test_early_stopping_and_its_absence() -> None:
     """Few rows and much noise: the network is taken from before its end, and fits noise if nothing is held out."""
     rng = np.random.default_rng(3)
@@ -425,6 +426,15 @@ def test_growth_is_told() -> None:
 TIMES = "rows are times: an output depends on the rows before it, so order and batches of rows matter"
 
 
+def test_a_fit_that_predicts_nothing_is_told() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="no better than their mean"):
+        LinearStateSpace(states=3, memory=2, order=1, steps=20, random_state=0).fit(
+            rng.standard_normal((60, 1)), rng.standard_normal(60)
+        )
+
+
+@pytest.mark.filterwarnings("ignore:LinearStateSpace. on the rows held out")  # the checks fit noise
 @parametrize_with_checks(
     [LinearStateSpace(states=3, memory=2, order=1, steps=20, rate=1e-2)],
     expected_failed_checks=lambda _: {

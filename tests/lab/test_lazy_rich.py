@@ -58,7 +58,8 @@ def test_the_map_is_made_of_the_curves() -> None:
     lam, scale = kernel.xs[column], kernel.ys[row]
     assert lam is not None and scale is not None
     here = CURVES.answer(CurveParams(lam=lam, scale=scale, horizon=2.0), Watch())
-    assert kernel.z[row][column] == pytest.approx(series(here.figures[2], "distance")[-1], rel=2e-2)
+    assert kernel.z[row][column] == pytest.approx(series(here.figures[2], "distance")[-1], rel=1e-4)
+    assert loss.z[row][column] == pytest.approx(series(here.figures[0], "loss")[-1], rel=1e-4)
     assert kernel.pick == ("lam", "scale")
 
 

@@ -157,7 +157,7 @@ def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:
     go(page, address, "#lazy-rich/curves")
     answered(page, 1)
     page.get_by_role("button", name="Copy as Python").click()
-    assert "LambdaBalanced(0.0, 0.1)" in page.locator("dialog pre").inner_text()
+    assert "LambdaBalanced(0.0, 1.0, absolute_scale=0.1)" in page.locator("dialog pre").inner_text()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Copy as command").click()
     assert page.locator("dialog pre").inner_text().startswith("dln exact --widths 4,3,3")
@@ -171,14 +171,24 @@ def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_click_in_the_map_sets_both_parameters(page, address: str) -> None:
+def test_a_click_and_a_drag_in_the_map_set_both_parameters(page, address: str) -> None:
     go(page, address, "#lazy-rich/map")
     answered(page, 1)
     box = page.locator('figure[data-figure="kernel"] .nsewdrag').bounding_box()
     page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 0.25 * box["height"])
     until(page, "location.hash.includes('lam=') && location.hash.includes('scale=')")
-    lam = float(page.get_by_label("Relative scale λ, number").input_value())
-    assert 4.5 < lam < 5.7
+    number = page.get_by_label("Relative scale λ, number")
+    assert 4.5 < float(number.input_value()) < 5.7
+    page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.5 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"], steps=5)
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 0.5 * box["height"], steps=5)
+    page.mouse.up()
+    assert -5.7 < float(number.input_value()) < -4.5
+    wide = """document.querySelector('figure[data-figure="kernel"] .plot').layout.xaxis.range"""
+    assert page.evaluate(f"{wide} === undefined || {wide}[1] - {wide}[0] > 19")  # not zoomed
+    page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + box["height"] + 30)  # below the axis
+    assert -5.7 < float(number.input_value()) < -4.5
 
 
 @pytest.mark.slow
@@ -202,3 +212,14 @@ def test_results_of_an_empty_store_and_the_errata(page, address: str) -> None:
     page.wait_for_selector(".erratum", timeout=WAIT)
     assert page.locator(".erratum").count() > 20
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link", ["#completion/mask?mask=5", "#completion/mask?mask=[]", "#%E0%A4%A", "#nowhere/no"])
+def test_broken_links_open_a_room(page, address: str, link: str) -> None:
+    go(page, address, link)
+    page.wait_for_selector("figure .main-svg", timeout=WAIT)
+    page.keyboard.press("Tab")
+    page.locator(".skip").click()
+    assert page.evaluate("document.activeElement.id") == "view"
+    assert "main" not in page.evaluate("location.hash")

@@ -117,13 +117,22 @@ def test_foreign_hosts_and_origins_are_refused(client: TestClient) -> None:
     failure(client.get("/api/status", headers={"host": "127.0.0.1.evil.example"}), 403, "refused")
     failure(client.post(LINE, json={}, headers={"origin": "http://evil.example"}), 403, "refused")
     failure(client.post(LINE, json={}, headers={"origin": "null"}), 403, "refused")
+    failure(client.post(LINE, json={}, headers={"origin": "http://["}), 403, "refused")
+    failure(client.get("/api/status", headers={"host": "[::1"}), 403, "refused")
     failure(client.post(LINE, json={}, headers={"sec-fetch-site": "cross-site"}), 403, "refused")
     assert client.post(LINE, json={}, headers={"origin": "http://127.0.0.1"}).status_code == 200
 
 
 @pytest.mark.parametrize(
     ("value", "host"),
-    [("127.0.0.1:8137", "127.0.0.1"), ("[::1]:80", "::1"), ("LocalHost", "localhost"), ("a@b", "b"), ("", "")],
+    [
+        ("127.0.0.1:8137", "127.0.0.1"),
+        ("[::1]:80", "::1"),
+        ("LocalHost", "localhost"),
+        ("a@b", "b"),
+        ("", ""),
+        ("[::1", ""),
+    ],
 )
 def test_names_of_hosts(value: str, host: str) -> None:
     assert host_of(value) == host

@@ -76,7 +76,7 @@ def complete_command(
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
     if not no_plot:
-        files += _draw(fit, *pair, target)
+        files += _draw(fit, *pair, target, Path(file).name)
     if as_json:
         print_json(_payload(file, fit, source, files))
         return Code.fine
@@ -190,12 +190,12 @@ def _entries(fit: Any, listed: Listed, target: Path) -> list[Path]:
     return [target]
 
 
-def _draw(fit: Any, known: Any, filled: Any, target: Path) -> list[Path]:
+def _draw(fit: Any, known: Any, filled: Any, target: Path, name: str) -> list[Path]:
     """Picture of the fit, with the matrix where one was filled."""
     from deeplinear.plots import plot_completion, save_figure
 
     try:
-        figure = plot_completion(fit, known, filled, title=target.stem)
+        figure = plot_completion(fit, known, filled, title=name)
         return save_figure(figure, target.with_suffix(""))
     except (ImportError, ValueError) as error:
         say(f"dln: the table is written, but there is no picture: {error}")

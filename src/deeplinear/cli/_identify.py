@@ -84,7 +84,7 @@ def identify_command(
 
 def _read(file: str, inputs: str | None, outputs: str) -> tuple[list[str], list[str], Any, Any]:
     """Names and numbers of the inputs and of the outputs."""
-    table = with_own_names(read_table(file, "DATA", gaps=True), file, "DATA")
+    table = with_own_names(read_table(file, "DATA", gaps=True, text=True), file, "DATA")
     wanted = column_places(table, outputs, "--outputs")
     if inputs is None:
         given = [place for place in range(len(table.columns)) if place not in wanted]
@@ -97,11 +97,12 @@ def _read(file: str, inputs: str | None, outputs: str) -> tuple[list[str], list[
         raise UsageError(
             f"--inputs and --outputs must name different columns, but both name '{table.columns[both[0]]}'."
         )
-    names = [table.columns[place] for place in given + wanted]
-    numbers = without_gaps(table, given + wanted, file, "DATA", "fill them in, or cut the record before them")
-    if len(numbers) < LEAST:
-        raise UsageError(f"DATA: {file} must hold at least {LEAST} rows of numbers, but holds {len(numbers)}.")
-    return names[: len(given)], names[len(given) :], numbers[:, : len(given)], numbers[:, len(given) :]
+    advice = "fill them in, or cut the record before them"
+    u = without_gaps(table, given, file, "DATA", advice, "--inputs" if inputs is None else None)
+    y = without_gaps(table, wanted, file, "DATA", advice)
+    if len(u) < LEAST:
+        raise UsageError(f"DATA: {file} must hold at least {LEAST} rows of numbers, but holds {len(u)}.")
+    return [table.columns[place] for place in given], [table.columns[place] for place in wanted], u, y
 
 
 def _named(message: str, inputs: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import signal
 import socket
 import threading
 import webbrowser
@@ -44,6 +45,7 @@ def lab_command(
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=2))
     if browser:
         threading.Timer(0.8, webbrowser.open, [address]).start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server ends by it, and that is the way to end it
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[bound])
     return Code.fine

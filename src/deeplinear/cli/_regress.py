@@ -65,7 +65,8 @@ def regress_command(
         raise UsageError(f"--features must not name a target, but names {both[0]!r}.")
     if not given:
         raise UsageError(f"DATA must hold a column besides the targets, but {file} holds {_list(table.columns)}.")
-    X, Y = (_numbers(table, names, file, "DATA") for names in (given, wanted))
+    X = _numbers(table, given, file, "DATA", "--features" if features is None else None)
+    Y = _numbers(table, wanted, file, "DATA")
     new = None if predict is None else _numbers(_checked(predict, "--predict"), given, predict, "--predict")
     numerics()
     from deeplinear.cli._shell import folder
@@ -107,16 +108,18 @@ def _columns(table: Table, wanted: str, flag: str) -> list[str]:
 
 def _checked(path: str, flag: str) -> Table:
     """A table whose columns have different names."""
-    return with_own_names(read_table(path, flag, gaps=True), path, flag)
+    return with_own_names(read_table(path, flag, gaps=True, text=True), path, flag)
 
 
-def _numbers(table: Table, wanted: list[str], path: str, flag: str) -> Any:
-    """The numbers of some columns, (row, column), or a refusal that names the first gap."""
+def _numbers(table: Table, wanted: list[str], path: str, flag: str, choose: str | None = None) -> Any:
+    """The numbers of some columns, (row, column), or a refusal that names the first text or gap; `choose` is the option
+    by which columns could have been chosen."""
     missing = [name for name in wanted if name not in table.columns]
     if missing:
         raise UsageError(f"{flag}: {path} must have the column {missing[0]!r}, but has {_list(table.columns)}.")
     places = [table.columns.index(name) for name in wanted]
-    return without_gaps(table, places, path, flag, "fill them in, for instance by dln complete, or leave them out")
+    advice = "fill them in, for instance by dln complete, or leave them out"
+    return without_gaps(table, places, path, flag, advice, choose)
 
 
 # --- Fitting ----------------------------------------------------------------------------------------------------------

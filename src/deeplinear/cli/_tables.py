@@ -2,7 +2,7 @@
 
 import csv
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ class Table:
         cells: The cells as they were written, or `None` for files of numbers.
         named: Whether the file has a header line.
         comma: What separates cells.
+        words: Of columns that hold text, by place: where the first stands and what it is.
     """
 
     values: np.ndarray
@@ -36,19 +37,23 @@ class Table:
     cells: tuple[tuple[str, ...], ...] | None = None
     named: bool = False
     comma: str = ","
+    words: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
-def read_table(path: str, where: str, *, gaps: bool = False, header: bool = False, index: bool = False) -> Table:
+def read_table(
+    path: str, where: str, *, gaps: bool = False, text: bool = False, header: bool = False, index: bool = False
+) -> Table:
     """The table of a file: .csv, .tsv or .txt with or without a header line and names of rows, .npy or .npz.
 
     A first line in which some cell is no number is a header, and so is one whose first cell is empty above names of
     rows; a first column in which some cell is no number holds the names of the rows. All other cells must be numbers,
-    or gaps where these are welcome.
+    or gaps or text where these are welcome.
 
     Args:
         path: The file.
         where: What it is called in messages.
         gaps: Whether cells may be empty.
+        text: Whether cells may hold text; their values are NaN, and `without_gaps` refuses their columns.
         header: The first line is a header even if it looks like numbers.
         index: The first column holds names even if they look like numbers.
     """
@@ -76,17 +81,24 @@ def read_table(path: str, where: str, *, gaps: bool = False, header: bool = Fals
     labelled = width > 1 and (index or any(_number(cells[0]) is None for _, cells in body))
     first = 1 if labelled else 0
     values = np.empty((len(body), width - first))
+    words: dict[int, str] = {}
     names = tuple(head[first:]) if named else tuple(str(column + 1) for column in range(width - first))
     for place, (line, cells) in enumerate(body):
         for column, cell in enumerate(cells[first:]):
             number = _number(cell)
             if number is None or (not gaps and np.isnan(number)):
-                wanted = "a number or empty" if gaps else "a number"
-                raise UsageError(
-                    f"{where}: cells of {path} must be {wanted}, but line {line}, column "
-                    f"'{names[column]}' holds '{cell}'."
-                )
-            values[place, column] = number
+                found = f"line {line}, column '{names[column]}' holds '{cell}'"
+                if number is not None or not text:
+                    wanted = "a number or empty" if gaps else "a number"
+                    raise UsageError(f"{where}: cells of {path} must be {wanted}, but {found}.")
+                words.setdefault(column, found)
+            values[place, column] = np.nan if number is None else number
+    others = [name for column, name in enumerate(names) if column not in words]
+    if named and not header and words and others and all(_number(name) is not None for name in others):
+        raise UsageError(
+            f"{where}: {path} must have a header line of names, as it holds text, but line {lines[0][0]} names columns "
+            f"of numbers by numbers, such as '{others[0]}'; write names above them."
+        )
     return Table(
         values,
         names,
@@ -95,6 +107,7 @@ def read_table(path: str, where: str, *, gaps: bool = False, header: bool = Fals
         tuple(tuple(cells[first:]) for _, cells in body),
         named,
         comma,
+        words,
     )
 
 
@@ -210,8 +223,23 @@ def with_own_names(table: Table, path: str, where: str) -> Table:
     return table
 
 
-def without_gaps(table: Table, places: Sequence[int], path: str, where: str, advice: str) -> np.ndarray:
-    """The numbers of some columns, or a refusal that names the first gap and says what to do."""
+def without_gaps(
+    table: Table, places: Sequence[int], path: str, where: str, advice: str, flag: str | None = None
+) -> np.ndarray:
+    """The numbers of some columns, or a refusal that names the first text or gap and says what to do.
+
+    Args:
+        table: What was read.
+        places: The columns.
+        path: The file.
+        where: What it is called in messages.
+        advice: What to do about gaps.
+        flag: The option by which columns could have been chosen, if they were not.
+    """
+    for place in places:
+        if place in table.words:
+            choose = "" if flag is None else f"; name the columns to take by {flag}"
+            raise UsageError(f"{where}: cells of {path} must be a number or empty, but {table.words[place]}{choose}.")
     values = table.values[:, list(places)]
     gaps = np.argwhere(np.isnan(values))
     if len(gaps):

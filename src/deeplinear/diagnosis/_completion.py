@@ -22,7 +22,9 @@ MOST_OBSERVED = 600
 """Most observations whose influence on each other is made as a matrix."""
 
 
-def completion_findings(problem: Problem, params: Params, layers: Layers) -> tuple[list[Finding], list[Prediction]]:
+def completion_findings(
+    problem: Problem, params: Params, layers: Layers, tolerance: float
+) -> tuple[list[Finding], list[Prediction]]:
     """What the pattern of the observations and the start say together."""
     network = problem.model
     if not isinstance(problem.loss, Completion | EntryCompletion) or not isinstance(network, DeepLinear):
@@ -65,7 +67,7 @@ def completion_findings(problem: Problem, params: Params, layers: Layers) -> tup
             source="models.entry_gram",
         )
     )
-    lazy, predictions = _lazy(problem, params) if network.depth == 2 else ([], [])
+    lazy, predictions = _lazy(problem, params, tolerance) if network.depth == 2 else ([], [])
     return found + lazy, predictions
 
 
@@ -88,13 +90,13 @@ def _coupling(problem: Problem, params: Params) -> Finding:
     )
 
 
-def _lazy(problem: Problem, params: Params) -> tuple[list[Finding], list[Prediction]]:
+def _lazy(problem: Problem, params: Params, tolerance: float) -> tuple[list[Finding], list[Prediction]]:
     """Whether two balanced layers provably fit their observations near their start."""
     statement = "lazy: the layers fit their observations near their start"
     told: LazyCertificate | None = None
     for constant in ("one", "width"):
         try:
-            told = lazy_certificate(problem, params, constant=constant)
+            told = lazy_certificate(problem, params, constant=constant, balance_tolerance=tolerance)
         except (HypothesisError, ValueError) as error:
             return [
                 Finding("regime", statement, STANDING.silent, reason=str(error), source="completion/theorem-4.3")

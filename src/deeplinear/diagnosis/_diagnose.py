@@ -231,7 +231,7 @@ def _studied(
     task = task_of(problem)
     forms = form_findings(problem, params, layers, task, tolerance)
     rates, enveloped = rate_findings(layers, params, task)
-    observed, lazy = completion_findings(problem, params, layers)
+    observed, lazy = completion_findings(problem, params, layers, tolerance)
     blocked, signs = obstruction_findings(layers, task, tolerance) if not float(problem.l2) > 0 else ([], [])
     findings = [
         *structure_findings(layers, tolerance),

@@ -75,7 +75,8 @@ def observed(matrix: Any) -> Entries:
 def listed(where: str, rows: Any, columns: Any, values: Any, shape: Any = None) -> Entries:
     """Entries given as three lists. A place that is listed twice is refused."""
     numbers = np.asarray(values)
-    least = tuple(max(0, int(np.max(index, initial=-1))) + 1 for index in (rows, columns))
+    places = (_whole(where, "rows", rows), _whole(where, "columns", columns))
+    least = tuple(max(0, int(np.max(index, initial=-1))) + 1 for index in places)
     if shape is not None and (np.shape(shape) != (2,) or min(shape) < 1):
         raise ValueError(f"{where}: shape must be the numbers of rows and columns, but is {shape!r}.")
     extent = least if shape is None else (int(shape[0]), int(shape[1]))
@@ -102,19 +103,29 @@ def listed(where: str, rows: Any, columns: Any, values: Any, shape: Any = None) 
 
 def checked_places(where: str, rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Two lists of indices of one length that lie in a matrix."""
-    first, second = np.asarray(rows), np.asarray(columns)
+    first, second = _whole(where, "rows", rows), _whole(where, "columns", columns)
     if first.ndim != 1 or first.shape != second.shape:
         raise ValueError(
             f"{where}: rows and columns must be lists of one length, but have shapes {first.shape} and {second.shape}."
         )
     for name, index, bound in (("rows", first, shape[0]), ("columns", second, shape[1])):
-        if len(index) and index.dtype.kind not in "iu":
-            raise TypeError(f"{where}: {name} must hold whole numbers from 0 on, but holds {index.dtype}.")
         if len(index) and (index.min() < 0 or index.max() >= bound):
             raise ValueError(
                 f"{where}: {name} must lie in 0..{bound - 1}, but reach from {index.min()} to {index.max()}."
             )
     return first.astype(np.int64), second.astype(np.int64)
+
+
+def _whole(where: str, name: str, indices: Any) -> np.ndarray:
+    """Indices as an array, or a refusal of what is not made of whole numbers."""
+    index = np.asarray(indices)
+    if index.size and index.dtype.kind not in "iu":
+        text = index.dtype.kind in "US" or any(isinstance(item, str) for item in index.flat)
+        found = (
+            "are text; number your names first, or use dln complete --entries" if text else f"are of type {index.dtype}"
+        )
+        raise TypeError(f"{where}: {name} must be whole numbers from 0 on, but {found}.")
+    return index
 
 
 @dataclasses.dataclass(frozen=True)

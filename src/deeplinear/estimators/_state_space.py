@@ -1,5 +1,6 @@
 r"""System identification by an over-parameterised linear recurrent network, as a scikit-learn regressor."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -376,6 +377,13 @@ class LinearStateSpace(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.network_ = (transition, first / of_inputs, output * of_outputs)
         self.hankel_singular_values_ = np.linalg.svd(hankel_blocks(self.path_.response)[0], compute_uv=False)
         self.order_errors_, self.held_out_score_ = choice.errors, choice.score
+        if choice.score <= 0:
+            warnings.warn(
+                f"{WHERE}: on the rows held out the system is no better than their mean (R² {choice.score:.2g}), so "
+                "order, poles and stability say nothing. Noise may drive the states, the system may be unstable, or "
+                "its modes may outlast the memory: give more rows or a larger memory, or take a subspace method.",
+                stacklevel=3,
+            )
         self.response_error_ = fit.standard_errors(memory) * of_outputs / of_inputs
         self.initial_state_ = starts
         last = parts[-1]

@@ -26,8 +26,11 @@ READING = ("GET", "HEAD", "OPTIONS")
 
 
 def host_of(value: str) -> str:
-    """The name in a `Host` header or an address, without port and brackets."""
-    return (urlsplit(f"//{value}" if "//" not in value else value).hostname or "").lower()
+    """The name in a `Host` header or an address, without port and brackets; nothing if it cannot be read."""
+    try:
+        return (urlsplit(f"//{value}" if "//" not in value else value).hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class Guard:
@@ -41,7 +44,7 @@ class Guard:
         if host_of(host) not in self.settings.hosts:
             text = f"This server does not answer under the name '{host[:100]}'; dln lab --names NAME lets it."
             return Failure(kind="refused", message=text)
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and origin.partition("//")[2].lower() != host.lower():
             return Failure(kind="refused", message="Requests from pages of other servers are refused.")
         if method not in READING and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return Failure(kind="refused", message="Requests from pages of other servers are refused.")

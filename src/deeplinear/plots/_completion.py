@@ -13,6 +13,8 @@ FAR = 30.0
 """Factor between the last and the first time from which on powers of ten alone are marked."""
 WRITTEN = 4_000_000
 """Entries of a matrix up to which it is drawn."""
+LEGEND, BELOW = 0.4, 32 / 72
+"""Height of the legend, and how far below the panel it begins, in inches."""
 
 
 def plot_completion(fit: Any, matrix: Any = None, completed: Any = None, *, title: str | None = None) -> "Figure":
@@ -32,18 +34,20 @@ def plot_completion(fit: Any, matrix: Any = None, completed: Any = None, *, titl
     """
     need_matplotlib("plot_completion")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     both = matrix is not None and completed is not None and np.size(matrix) <= WRITTEN
     path = fit.path_
     with paper_style():
         shape = (2, 2) if both else (1, 2)
-        size = (2 * PANEL[0], shape[0] * PANEL[1])
+        size = (2 * PANEL[0], shape[0] * PANEL[1] + LEGEND)
         figure, grid = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
         errors, values = grid[0]
         _draw_errors(errors, path)
         found = np.asarray(fit.singular_values_)
         found = found[found > 1e-6 * found.max(initial=0.0)]
         values.semilogy(np.arange(1, len(found) + 1), found, "o", color=COLOURS[0])
+        values.xaxis.set_major_locator(MaxNLocator(integer=True))
         values.set(xlabel="number", ylabel="singular value", title=f"learnt part, rank {fit.rank_}")
         if both:
             known, whole = np.asarray(matrix, dtype=float), np.asarray(completed, dtype=float)
@@ -56,6 +60,7 @@ def plot_completion(fit: Any, matrix: Any = None, completed: Any = None, *, titl
             figure.colorbar(image, ax=grid[1], shrink=0.9)
         if title:
             figure.suptitle(title)
+        figure.draw_without_rendering()  # marks change with the size of the panels: a second layout sees the new ones
     return figure
 
 
@@ -84,4 +89,15 @@ def _draw_errors(axes: Any, path: Any) -> None:
     other.spines["right"].set_visible(True)
     lines = [*axes.get_lines(), *other.get_lines()]
     names = [str(line.get_label()) for line in lines]
-    axes.legend(lines, names, loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=2, borderaxespad=0.0)
+    from matplotlib.transforms import ScaledTranslation
+
+    place = axes.transAxes + ScaledTranslation(0, -BELOW, axes.figure.dpi_scale_trans)
+    axes.legend(
+        lines,
+        names,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=place,
+        ncols=2,
+        borderaxespad=0.0,
+    )

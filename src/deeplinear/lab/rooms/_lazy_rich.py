@@ -1,5 +1,6 @@
 """Room 1: two layers between lazy and rich learning, in closed form."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -67,7 +68,7 @@ def _target(params: Task) -> np.ndarray:
 def _setting(params: Task) -> tuple[Problem, Any]:
     key_start, target = keys_of(params.seed)[1], _target(params)
     problem = Problem(DeepLinear((params.inputs, params.hidden, params.outputs)), SquaredDistance(jnp.asarray(target)))
-    return problem, LambdaBalanced(params.lam, params.scale)(problem.model, key_start)
+    return problem, LambdaBalanced(params.lam, 1.0, absolute_scale=params.scale)(problem.model, key_start)
 
 
 def _times(horizon: float) -> np.ndarray:
@@ -88,7 +89,7 @@ def _facts(target: np.ndarray, layers: Any) -> list[Fact]:
     if found.bottleneck:
         facts.append(Fact(label="Bottleneck", value="hidden width below the rank of the task", tone="warning"))
     left = f"{found.limit_loss:.3g}" if found.limit_loss > 1e-12 else "0"
-    facts.append(Fact(label="Loss at the end", value=left, tone="good" if left == "0" else "warning"))
+    facts.append(Fact(label="Loss as t → ∞", value=left, tone="good" if left == "0" else "warning"))
     if np.isfinite(found.rate):
         facts.append(Fact(label="Last rate", value=f"{found.rate:.3g}", note="The error falls like exp(-rate · t)."))
     return facts
@@ -129,10 +130,10 @@ def _curves(params: CurveParams, watch: Watch) -> Answer:
             "kernel",
             "How far the tangent kernel has turned",
             "time",
-            Axis(label="kernel distance", low=0.0, high=1.0),
+            "kernel distance",
             [line("distance", times, run["kernel_distance"], colour=2)],
             marks,
-            "0: lazy, features stay as they are. Towards 1: rich, they are learned.",
+            "0: the features stay as they are. Called lazy if it ends below 0.02, rich above.",
         ),
     ]
     if isinstance(solution, WhitenedSolution):
@@ -240,7 +241,8 @@ target = (left * spectrum) @ right.T
 
 model = DeepLinear(({params.inputs}, {params.hidden}, {params.outputs}))
 problem = Problem(model, SquaredDistance(jnp.asarray(target)))
-layers = LambdaBalanced({params.lam!r}, {params.scale!r})(problem.model, jax.random.fold_in(key_start, 0))
+start = LambdaBalanced({params.lam!r}, 1.0, absolute_scale={params.scale!r})
+layers = start(model, jax.random.fold_in(key_start, 0))
 """
 
 
@@ -284,13 +286,20 @@ print(np.abs(np.asarray(exact["singular_values"]) - np.asarray(run["singular_val
     )
 
 
+def _entry_scale(params: Task) -> float:
+    """Scale of the layers whose product has the norm that is asked for: it goes with the square."""
+    model = DeepLinear((params.inputs, params.hidden, params.outputs))
+    first, second = LambdaBalanced(params.lam, 1.0)(model, keys_of(params.seed)[1])
+    return math.sqrt(params.scale / float(jnp.linalg.norm(second @ first)))
+
+
 def _options(params: Task) -> dict[str, Any]:
     return {
         "widths": [params.inputs, params.hidden, params.outputs],
         "spectrum": _spectrum(params),
         "init": "lambda-balanced",
         "lam": params.lam,
-        "init_scale": params.scale,
+        "init_scale": _entry_scale(params),
         "seed": params.seed,
     }
 
@@ -322,8 +331,10 @@ $s$ grows as
 
 $$a(t) = \frac{s\,e^{2st}}{e^{2st} - 1 + s/a_0},$$
 
-a step; for large $|\lambda|$ it relaxes as $s(1 - e^{-|\lambda| t})$, and all modes at once. How far the tangent kernel
-turns, $1 - \langle K, K_0\rangle/\|K\|\|K_0\|$, tells lazy from rich.
+a step. For large $|\lambda|$ it relaxes as $s(1 - e^{-|\lambda| t})$, all modes at once, if the larger layer reaches
+the whole task: $\lambda > 0$ with more inputs than outputs, $\lambda < 0$ with fewer. On the other side learning is
+lazy at first and rich after a delay. How far the tangent kernel turns, $1 - \langle K, K_0\rangle/\|K\|\|K_0\|$,
+tells lazy from rich.
 """,
     views=(
         View("curves", "Learning curves", CurveParams, _curves, _curve_script, _curve_command, hint="Move λ first."),
@@ -350,7 +361,11 @@ turns, $1 - \langle K, K_0\rangle/\|K\|\|K_0\|$, tells lazy from rich.
     presets=(
         Preset("Rich: small and balanced", "curves", {"lam": 0.0, "scale": 0.001, "horizon": 10.0}),
         Preset("Lazy: large second layer", "curves", {"lam": 9.0, "scale": 0.1, "horizon": 2.0}),
-        Preset("Lazy: large first layer", "curves", {"lam": -9.0, "scale": 0.1, "horizon": 2.0}),
+        Preset(
+            "Lazy: large first layer",
+            "curves",
+            {"inputs": 3, "hidden": 3, "outputs": 4, "lam": -9.0, "scale": 0.1, "horizon": 2.0},
+        ),
         Preset(
             "Delayed rich (funnel, λ < 0)",
             "curves",

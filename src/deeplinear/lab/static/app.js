@@ -50,6 +50,14 @@ document.getElementById("theme").addEventListener("click", () => {
   page?.redraw();
 });
 
+// The address names a room, so the link to the pictures moves the focus instead of the address.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  const pictures = document.getElementById("view") ?? main;
+  pictures.tabIndex = -1;
+  pictures.focus();
+});
+
 addEventListener("hashchange", navigate);
 
 try {

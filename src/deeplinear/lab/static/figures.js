@@ -62,7 +62,10 @@ const drawings = {
     const bar = { title: { text: figure.log ? `log₁₀ ${figure.value}` : figure.value, side: "right" }, thickness: 12, outlinewidth: 0 };
     const base = { x: figure.xs, y: figure.ys, z, colorscale: figure.diverging ? DIVERGING : SCALE, ...(figure.diverging ? { zmid: 0 } : {}), colorbar: bar, hovertemplate: "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>" };
     const main = figure.contours ? { ...base, type: "contour", ncontours: 18, line: { width: 0.5 } } : { ...base, type: "heatmap" };
-    return [[main, ...figure.series.map(trace)], layout({ xaxis: axis(figure.x), yaxis: axis(figure.y), margin: { l: 60, r: 8, t: 8, b: 44 } })];
+    return [[main, ...figure.series.map(trace)], layout({
+      xaxis: { ...axis(figure.x), fixedrange: Boolean(figure.pick) }, yaxis: { ...axis(figure.y), fixedrange: Boolean(figure.pick) },
+      margin: { l: 60, r: 8, t: 8, b: 44 }, ...(figure.pick ? { dragmode: false } : {}),
+    })];
   },
   matrix(figure) {
     const flat = figure.values.flat().filter((v) => v !== null);
@@ -166,17 +169,24 @@ class Card {
   enablePick() {
     this.picking = true;
     let down = false;
-    const choose = (event) => {
-      const { _fullLayout: full } = this.body;
+    const choose = (event, mayBegin) => {
+      const { xaxis, yaxis } = this.body._fullLayout;
       const box = this.body.getBoundingClientRect();
-      const value = (axis, pixel) => { const v = axis.p2d(Math.min(Math.max(pixel - axis._offset, 0), axis._length)); return Number(Number(v).toPrecision(3)); };
-      const [x, y] = this.figure.pick;
-      this.pick({ [x]: value(full.xaxis, event.clientX - box.left), [y]: value(full.yaxis, event.clientY - box.top) });
+      const [x, y] = [event.clientX - box.left - xaxis._offset, event.clientY - box.top - yaxis._offset];
+      if (mayBegin && (x < 0 || y < 0 || x > xaxis._length || y > yaxis._length)) return false;
+      const value = (axis, pixel) => Number(Number(axis.p2d(Math.min(Math.max(pixel, 0), axis._length))).toPrecision(3));
+      const [first, second] = this.figure.pick;
+      this.pick({ [first]: value(xaxis, x), [second]: value(yaxis, y) });
+      return true;
     };
     this.body.style.cursor = "crosshair";
-    this.body.addEventListener("pointerdown", (event) => { if (event.target.closest(".cartesianlayer, .draglayer, .plotly")) { down = true; event.stopPropagation(); choose(event); } }, true);
-    this.body.addEventListener("pointermove", (event) => { if (down) choose(event); });
-    addEventListener("pointerup", () => { down = false; });
+    this.body.style.touchAction = "none";
+    this.body.addEventListener("pointerdown", (event) => {
+      down = event.button === 0 && choose(event, true);
+      if (down) this.body.setPointerCapture(event.pointerId);
+    });
+    this.body.addEventListener("pointermove", (event) => { if (down) choose(event, false); });
+    for (const end of ["pointerup", "pointercancel"]) this.body.addEventListener(end, () => { down = false; });
   }
 
   clear() {

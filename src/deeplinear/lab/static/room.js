@@ -4,7 +4,7 @@ import { Failure, follow, get, post, remove } from "./api.js";
 import { controls } from "./controls.js";
 import { copy, dialog, element } from "./dom.js";
 import { Figures } from "./figures.js";
-import { address } from "./state.js";
+import { address, alike } from "./state.js";
 
 const WAIT = 40; // milliseconds between the last move of a slider and the question
 
@@ -59,7 +59,7 @@ export class RoomPage {
   // Go to a view, with values from a link or a preset.
   show(name, values = {}) {
     this.values = { ...this.defaults };
-    for (const [key, value] of Object.entries(values)) if (key in this.defaults) this.values[key] = value;
+    for (const [key, value] of Object.entries(values)) if (key in this.defaults && alike(value, this.defaults[key])) this.values[key] = value;
     this.open(name);
   }
 
@@ -76,6 +76,7 @@ export class RoomPage {
     this.running.hidden = this.view.kind !== "run";
     this.idle();
     this.figures.clear();
+    this.pictures.classList.remove("stale");
     this.facts.replaceChildren();
     this.remarks.replaceChildren();
     this.controls = controls(this.view.parameters, (key, value) => { this.values[key] = value; this.changed(false); });
@@ -100,6 +101,10 @@ export class RoomPage {
       if (this.view.kind === "closed") this.ask();
     }, WAIT);
     if (this.view.kind === "run" && this.task) this.stop();
+    if (this.view.kind === "run" && this.figures.cards.size) {
+      this.pictures.classList.add("stale");
+      this.told.textContent = "The pictures are of other values. Start again.";
+    }
   }
 
   // Closed forms: one question at a time, the latest wins.
@@ -165,6 +170,7 @@ export class RoomPage {
 
   answer(answer) {
     this.error.hidden = true;
+    this.pictures.classList.remove("stale");
     this.controls.wrong([]);
     this.facts.replaceChildren(...answer.facts.map((fact) => element("div", { class: `fact ${fact.tone}` },
       element("dt", {}, fact.label), element("dd", {}, fact.value, fact.note ? element("small", {}, fact.note) : null))));

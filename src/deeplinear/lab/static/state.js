@@ -1,8 +1,18 @@
 // The state of the page stands in its address: #room/view?name=value, values as JSON, what is default left out.
 
+const plain = (text) => {
+  try { return decodeURIComponent(text); } catch { return ""; }
+};
+
+// Whether a value from a link has the form of the default: the same kind, lists of the same kinds.
+export function alike(value, base) {
+  if (!Array.isArray(base)) return typeof value === typeof base;
+  return Array.isArray(value) && value.length > 0 && value.every((one) => alike(one, base[0]));
+}
+
 export function read() {
   const [path, query = ""] = location.hash.slice(1).split("?");
-  const [room = "", view = ""] = path.split("/").map(decodeURIComponent);
+  const [room = "", view = ""] = path.split("/").map(plain);
   const values = {};
   for (const [name, text] of new URLSearchParams(query)) {
     try { values[name] = JSON.parse(text); } catch { /* a broken link: the default stays */ }
