@@ -174,7 +174,9 @@ def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:
 def test_a_click_and_a_drag_in_the_map_set_both_parameters(page, address: str) -> None:
     go(page, address, "#lazy-rich/map")
     answered(page, 1)
-    box = page.locator('figure[data-figure="kernel"] .nsewdrag').bounding_box()
+    place = page.locator('figure[data-figure="kernel"]')
+    place.evaluate("figure => figure.scrollIntoView({ block: 'center' })")
+    box = place.locator(".nsewdrag").bounding_box()
     page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 0.25 * box["height"])
     until(page, "location.hash.includes('lam=') && location.hash.includes('scale=')")
     number = page.get_by_label("Relative scale λ, number")
