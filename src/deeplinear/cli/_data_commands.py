@@ -59,7 +59,7 @@ def _complete(
     from deeplinear.cli._complete import complete_command
 
     settings = {"depth": depth, "width": width, "scale": scale, "offsets": offsets, "scaling": scaling}
-    settings |= {"held_out": held_out, "restarts": restarts, "random_state": 0 if seed is None else seed}
+    settings |= {"held_out": held_out, "restarts": restarts, "random_state": "0" if seed is None else seed}
     raise typer.Exit(complete_command(file, out, entries, predict, settings, (header, index), no_plot, as_json))
 
 
