@@ -20,6 +20,7 @@ from deeplinear.lab.rooms._completion import ROOM
 from deeplinear.lab.rooms._completion_closed import _coupling, _kernel
 from deeplinear.lab.rooms._completion_setting import end_of, setting_of
 from deeplinear.models import connectivity
+from lab.answers import fact
 
 PAIR = [[True, False], [False, True]]
 FOUR_DIGITS = 3e-4
@@ -37,10 +38,6 @@ def params(view: str, **values: Any) -> Any:
 
 def figure(answer: Answer, name: str) -> Any:
     return next(one for one in answer.figures if one.name == name)
-
-
-def fact(answer: Answer, label: str) -> str:
-    return next(one.value for one in answer.facts if one.label == label)
 
 
 def finite(answer: Answer) -> bool:

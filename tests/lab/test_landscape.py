@@ -1,7 +1,5 @@
 """The room of the loss landscape: numbers against SciPy, NumPy and the tables of the theory; limits and scripts."""
 
-import contextlib
-import io
 import math
 import shlex
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ from deeplinear.lab.rooms._landscape_run import Deep, deep, deep_command, deep_s
 from deeplinear.lab.rooms._landscape_surface import Surface, surface, surface_script
 from deeplinear.landscape import critical_values, random_critical_point
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
+from lab.answers import executed, fact
 
 INTEGRATED = 1e-7
 """Both integrators are asked for 1e-8 or better."""
@@ -51,18 +50,6 @@ def series(answer: Answer, figure: str, name: str) -> tuple[np.ndarray, np.ndarr
     found = next(one for one in answer.figures if one.name == figure)
     one = next(one for one in found.series if one.name == name)
     return np.array(one.x, dtype=float), np.array(one.y, dtype=float)
-
-
-def fact(answer: Answer, label: str) -> str:
-    return next(one.value for one in answer.facts if one.label == label)
-
-
-def executed(script: str) -> dict[str, Any]:
-    """The names of a script after it has run."""
-    names: dict[str, Any] = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(script, names)
-    return names
 
 
 @pytest.mark.covers("network:F44")

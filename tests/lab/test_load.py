@@ -1,38 +1,14 @@
 """Many clients at once: no failure, and memory that does not grow without bound."""
 
 import asyncio
-import json
 import random
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
 CLIENTS = 50
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[str, int]]:
-    """Address and process of a server."""
-    arguments = ["lab", "--no-browser", "--no-warm", "--port", "0", "--store", str(tmp_path / "store"), "--json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "deeplinear.cli", *arguments], stdout=subprocess.PIPE, text=True
-    ) as found:
-        assert found.stdout is not None
-        text = ""
-        while not text.rstrip().endswith("}"):
-            line = found.stdout.readline()
-            assert line, "the server ended"
-            text += line
-        try:
-            yield json.loads(text)["address"], found.pid
-        finally:
-            found.terminate()
-            found.wait(20)
 
 
 def megabytes(process: int) -> float:

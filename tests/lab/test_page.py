@@ -1,10 +1,7 @@
 """The page in a real browser: every room, sliders, simulations, links, bad values, keyboard, narrow screens."""
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,23 +15,9 @@ WAIT = 60_000
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of its own."""
-    store = tmp_path_factory.mktemp("lab") / "store"
-    arguments = ["lab", "--no-browser", "--no-warm", "--port", "0", "--store", str(store), "--json"]
-    command = [sys.executable, "-m", "deeplinear.cli", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        text = ""
-        while not text.rstrip().endswith("}"):
-            line = server.stdout.readline()
-            assert line, "the server ended"
-            text += line
-        try:
-            yield json.loads(text)["address"]
-        finally:
-            server.terminate()
-            server.wait(20)
+def address(server: tuple[str, int]) -> str:
+    """Where the page is."""
+    return server[0]
 
 
 @pytest.fixture(scope="module")

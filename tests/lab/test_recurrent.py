@@ -1,7 +1,5 @@
 """The room of recurrent networks: numbers against closed forms and SciPy; limits, scripts, cancelling."""
 
-import contextlib
-import io
 import math
 from typing import Any
 
@@ -18,6 +16,7 @@ from deeplinear.lab.rooms._recurrent_run import Training, training, training_scr
 from deeplinear.lab.rooms._recurrent_setting import HORIZON, teacher_of
 from deeplinear.lab.rooms._recurrent_spectrum import Spectrum, spectrum, spectrum_script
 from deeplinear.recurrent import upper_principal_moment
+from lab.answers import executed, fact
 
 DRAWN = 1e-6
 """Numbers of an answer have seven digits."""
@@ -33,18 +32,6 @@ def series(answer: Answer, figure: str, name: str) -> tuple[np.ndarray, np.ndarr
     found = next(one for one in answer.figures if one.name == figure)
     one = [one for one in found.series if one.name == name][-1]
     return np.array(one.x, dtype=float), np.array(one.y, dtype=float)
-
-
-def fact(answer: Answer, label: str) -> str:
-    return next(one.value for one in answer.facts if one.label == label)
-
-
-def executed(script: str) -> dict[str, Any]:
-    """The names of a script after it has run."""
-    names: dict[str, Any] = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(script, names)
-    return names
 
 
 def moments(params: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from deeplinear.models import low_rank_target, random_mask, random_regression, semantic_hierarchy, whiten
+from deeplinear.models import (
+    low_rank_target,
+    random_mask,
+    random_regression,
+    semantic_hierarchy,
+    spectral_target,
+    whiten,
+)
 
 WHITE = 1e-12  # accepted deviation of a covariance from the identity
 SIGMAS = 6  # standard errors; a true statement fails once in 5e8 runs
@@ -100,3 +107,11 @@ def test_random_mask_observes_exactly_so_many(seed):
 def test_bad_arguments_are_refused_by_name(make, message):
     with pytest.raises(ValueError, match=message):
         make(jax.random.key(0))
+
+
+def test_spectral_target_has_its_singular_values() -> None:
+    values = jnp.array([3.0, 0.5])
+    found = spectral_target(jax.random.key(1), (3, 5), values)
+    assert np.linalg.svd(np.asarray(found), compute_uv=False) == pytest.approx([3.0, 0.5, 0.0], abs=1e-14)
+    with pytest.raises(ValueError, match="spectral_target: values must be at most 3"):
+        spectral_target(jax.random.key(1), (3, 5), jnp.ones(4))

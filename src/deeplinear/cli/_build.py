@@ -26,7 +26,6 @@ from deeplinear.core import (
     dopri8,
     kvaerno5,
     near_name,
-    random_orthogonal,
     tsit5,
 )
 from deeplinear.dynamics import (
@@ -64,6 +63,7 @@ from deeplinear.models import (
     TaskAligned,
     low_rank_target,
     random_mask,
+    spectral_target,
     whiten,
 )
 from deeplinear.probes import (
@@ -326,10 +326,7 @@ def _target(settings: Settings, key: Any) -> np.ndarray:
             f"--spectrum must have at most {min(out, inp)} values for a matrix of shape {(out, inp)}, but has "
             f"{len(values)}."
         )
-    key_left, key_right = jax.random.split(key)
-    left = np.asarray(random_orthogonal(key_left, out))[:, : len(values)]
-    right = np.asarray(random_orthogonal(key_right, inp))[:, : len(values)]
-    return settings["scale"] * (left * np.asarray(values)) @ right.T
+    return settings["scale"] * np.asarray(spectral_target(key, (out, inp), values))
 
 
 def _loss(settings: Settings, key: Any) -> tuple[AbstractLoss, Data]:

@@ -8,7 +8,7 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from fastapi import FastAPI, Path, Request, Response
+from fastapi import FastAPI, Path, Response
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, StreamingResponse
@@ -49,7 +49,7 @@ PULSE = 15.0
 
 
 class ViewInfo(BaseModel):
-    """A view as the page needs it: `schema` is the JSON schema of its parameters, with controls."""
+    """A view as the page needs it: `parameters` is their JSON schema, with controls."""
 
     name: str
     title: str
@@ -288,7 +288,7 @@ def create_app(settings: Settings | None = None, rooms: tuple[Room, ...] = ROOMS
         return FileResponse(str(STATIC / "index.html"), headers={"Cache-Control": "no-cache"})
 
     @app.get("/plotly.js", include_in_schema=False)
-    def plotly(request: Request) -> Response:
+    def plotly() -> Response:
         headers = {"Content-Encoding": "gzip", "Cache-Control": "public, max-age=86400"}
         return Response(_plotly(), media_type="text/javascript", headers=headers)
 

@@ -1,12 +1,8 @@
 """Data as `dln simulate` and `dln exact` make them, so that a command copied from the page gives the same numbers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
-
-from deeplinear.core import random_orthogonal
 
 HEADER = """\
 import jax
@@ -22,14 +18,6 @@ def keys_of(seed: int) -> tuple[Any, Any]:
     """Keys of the target and of the start of a run with that seed."""
     key_problem, key_start, _ = jax.random.split(jax.random.key(seed), 3)
     return jax.random.split(key_problem)[0], jax.random.fold_in(key_start, 0)
-
-
-def spectral_target(key: Any, shape: tuple[int, int], values: Sequence[float]) -> np.ndarray:
-    """A matrix of shape (out, in) with given singular values and random singular vectors."""
-    key_left, key_right = jax.random.split(key)
-    left = np.asarray(random_orthogonal(key_left, shape[0]))[:, : len(values)]
-    right = np.asarray(random_orthogonal(key_right, shape[1]))[:, : len(values)]
-    return (left * np.asarray(values, dtype=float)) @ right.T
 
 
 def script(*parts: str) -> str:

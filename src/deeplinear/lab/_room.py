@@ -65,26 +65,17 @@ def switch(default: bool, title: str, *, about: str = "") -> Any:
 
 def grid(default: Sequence[Sequence[bool]], most: int, title: str, *, about: str = "") -> Any:
     """Cells to paint, at most so many a side; annotate with `Cells`."""
-    return Field(
-        [list(row) for row in default],
-        min_length=1,
-        max_length=most,
-        title=title,
-        description=about,
-        json_schema_extra={"control": "grid"},
-    )
+    return _table(default, most, title, about, {"control": "grid"})
 
 
 def entries(default: Sequence[Sequence[float]], most: int, title: str, *, about: str = "") -> Any:
     """A small matrix of numbers, with at most so many rows; annotate with `Entries`."""
-    return Field(
-        [list(row) for row in default],
-        min_length=1,
-        max_length=most,
-        title=title,
-        description=about,
-        json_schema_extra={"control": "matrix", "limit": LARGEST},
-    )
+    return _table(default, most, title, about, {"control": "matrix", "limit": LARGEST})
+
+
+def _table(default: Sequence[Sequence[Any]], most: int, title: str, about: str, control: dict[str, Any]) -> Any:
+    rows = [list(row) for row in default]
+    return Field(rows, min_length=1, max_length=most, title=title, description=about, json_schema_extra=control)
 
 
 class Watch:

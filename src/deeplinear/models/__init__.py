@@ -27,6 +27,7 @@ from deeplinear.models._data import (
     random_mask as random_mask,
     random_regression as random_regression,
     semantic_hierarchy as semantic_hierarchy,
+    spectral_target as spectral_target,
     whiten as whiten,
 )
 from deeplinear.models._entries import NetworkEntries as NetworkEntries, sparse_completion as sparse_completion

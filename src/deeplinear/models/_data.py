@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from deeplinear.core import Matrix, check_count, check_finite, check_number, check_shape, is_concrete
+from deeplinear.core import Matrix, check_count, check_finite, check_number, check_shape, is_concrete, random_orthogonal
 from deeplinear.models._arrays import as_array
 
 LEAST_EIGENVALUE_RATIO = 1e-12
@@ -178,6 +178,37 @@ def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, s
         raise ValueError(f"low_rank_target: rank must be at most {most} for shape {shape}, but is {rank}.")
     check_number("low_rank_target", "std", std, above=0)
     return _low_rank(key, as_array(std, float), (rows, columns), int(rank))
+
+
+def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) -> Matrix:
+    r"""Matrix $U\,\mathrm{diag}(s)\,V^\top$ with given singular values and random singular vectors.
+
+    Args:
+        key: Randomness.
+        shape: Shape (out, in).
+        values: $s$, at most as many as the smaller side.
+
+    Returns:
+        The target, (out, in).
+
+    Example:
+        >>> jnp.linalg.svd(spectral_target(jax.random.key(0), (4, 3), [3.0, 1.0]), compute_uv=False).round(12)
+        Array([3., 1., 0.], dtype=float64)
+    """
+    rows, columns = _extent("spectral_target", shape)
+    found = as_array(values, float)
+    check_shape("spectral_target", "values", found, (None,))
+    if found.shape[0] > min(rows, columns):
+        most = min(rows, columns)
+        raise ValueError(f"spectral_target: values must be at most {most} for shape {shape}, but are {found.shape[0]}.")
+    return _spectral(key, found, (rows, columns))
+
+
+@functools.partial(jax.jit, static_argnames=("shape",))
+def _spectral(key: Key[Array, ""], values: Float[Array, " rank"], shape: tuple[int, int]) -> Matrix:
+    key_left, key_right = jax.random.split(key)
+    left, right = (random_orthogonal(k, n)[:, : len(values)] for k, n in zip((key_left, key_right), shape, strict=True))
+    return (left * values) @ right.T
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "rank"))

@@ -2,19 +2,27 @@
 
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import Trajectory
 from deeplinear.dynamics import GradientFlow, until
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Axis, Fact, Mark, Table, curves, line
-from deeplinear.lab._recipes import command, keys_of, script, spectral_target
+from deeplinear.lab._recipes import command, keys_of, script
 from deeplinear.lab._room import Params, Watch, choice, slider, whole
 from deeplinear.lab.rooms._landscape_critical import even_spectrum
 from deeplinear.lab.rooms._live import simulate_live
 from deeplinear.landscape import Itinerary, critical_value, itinerary, learning_times, set_name
-from deeplinear.models import DeepLinear, Gaussian, LambdaBalanced, Orthogonal, Problem, SquaredDistance, balancedness
+from deeplinear.models import (
+    DeepLinear,
+    Gaussian,
+    LambdaBalanced,
+    Orthogonal,
+    Problem,
+    SquaredDistance,
+    balancedness,
+    spectral_target,
+)
 from deeplinear.probes import Drift, gradient_norm, loss, product, singular_values
 
 POINTS = 320
@@ -73,7 +81,7 @@ def _spectrum(params: Deep) -> list[float]:
 def _setting(params: Deep) -> tuple[Problem, Any]:
     key_target, key_start = keys_of(params.seed)
     target = spectral_target(key_target, (params.outputs, params.inputs), _spectrum(params))
-    problem = Problem(DeepLinear(_widths(params)), SquaredDistance(jnp.asarray(target)))
+    problem = Problem(DeepLinear(_widths(params)), SquaredDistance(target))
     return problem, INITS[params.init][1](params.scale)(problem.model, key_start)
 
 
@@ -196,18 +204,16 @@ def deep(params: Deep, watch: Watch) -> Answer:
 def deep_script(params: Deep) -> str:
     """The same run in one piece."""
     return script(f"""
-from deeplinear.core import random_orthogonal
 from deeplinear.dynamics import simulate, until
 from deeplinear.landscape import itinerary, learning_times
-from deeplinear.models import {INITS[params.init][0].split("(")[0]}, DeepLinear, Problem, SquaredDistance
+from deeplinear.models import DeepLinear, Problem, SquaredDistance, spectral_target
+from deeplinear.models import {INITS[params.init][0].split("(")[0]}
 from deeplinear.probes import Drift, gradient_norm, loss, product, singular_values
 
 key_problem, key_start, _ = jax.random.split(jax.random.key({params.seed}), 3)
-key_left, key_right = jax.random.split(jax.random.split(key_problem)[0])
-spectrum, scale = np.array({_spectrum(params)}), {params.scale!r}
-left = np.asarray(random_orthogonal(key_left, {params.outputs}))[:, : len(spectrum)]
-right = np.asarray(random_orthogonal(key_right, {params.inputs}))[:, : len(spectrum)]
-problem = Problem(DeepLinear({_widths(params)}), SquaredDistance(jnp.asarray((left * spectrum) @ right.T)))
+key_target, spectrum, scale = jax.random.split(key_problem)[0], {_spectrum(params)}, {params.scale!r}
+target = spectral_target(key_target, ({params.outputs}, {params.inputs}), spectrum)
+problem = Problem(DeepLinear({_widths(params)}), SquaredDistance(target))
 layers = {INITS[params.init][0]}(problem.model, jax.random.fold_in(key_start, 0))
 
 times = np.concatenate([[0.0], np.geomspace({FIRST * params.horizon!r}, {params.horizon!r}, {POINTS - 1})])

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,9 +11,9 @@ from deeplinear.core import HypothesisError
 from deeplinear.dynamics import simulate
 from deeplinear.exact import AbstractSolution, WhitenedSolution, diagnose, phase_map, regime, solve
 from deeplinear.lab._figures import Answer, Axis, Fact, Map, Mark, Matrix, curves, line, numbers, rows
-from deeplinear.lab._recipes import command, keys_of, script, spectral_target
+from deeplinear.lab._recipes import command, keys_of, script
 from deeplinear.lab._room import Params, Preset, Room, View, Watch, slider, whole
-from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance
+from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance, spectral_target
 from deeplinear.probes import KernelDistance, loss, singular_values
 
 POINTS = 160
@@ -61,13 +62,13 @@ def _spectrum(params: Task) -> list[float]:
     return [float(f"{params.strongest * params.ratio**i:.12g}") for i in range(min(params.inputs, params.outputs))]
 
 
-def _target(params: Task) -> np.ndarray:
+def _target(params: Task) -> jax.Array:
     return spectral_target(keys_of(params.seed)[0], (params.outputs, params.inputs), _spectrum(params))
 
 
 def _setting(params: Task) -> tuple[Problem, Any]:
     key_start, target = keys_of(params.seed)[1], _target(params)
-    problem = Problem(DeepLinear((params.inputs, params.hidden, params.outputs)), SquaredDistance(jnp.asarray(target)))
+    problem = Problem(DeepLinear((params.inputs, params.hidden, params.outputs)), SquaredDistance(target))
     return problem, LambdaBalanced(params.lam, 1.0, absolute_scale=params.scale)(problem.model, key_start)
 
 
@@ -75,7 +76,7 @@ def _times(horizon: float) -> np.ndarray:
     return np.linspace(0.0, horizon, POINTS)
 
 
-def _facts(target: np.ndarray, layers: Any) -> list[Fact]:
+def _facts(target: jax.Array, layers: Any) -> list[Fact]:
     found = diagnose(layers, target)
     facts = [Fact(label="λ", value=f"{found.lam:.3g}")]
     try:
@@ -227,20 +228,16 @@ def _simulation(params: CurveParams, watch: Watch) -> Answer:
 
 def _setup_script(params: Task) -> str:
     return f"""
-from deeplinear.core import random_orthogonal
 from deeplinear.exact import solve
-from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance
+from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance, spectral_target
 from deeplinear.probes import KernelDistance, loss, singular_values
 
 key_problem, key_start, _ = jax.random.split(jax.random.key({params.seed}), 3)
-key_left, key_right = jax.random.split(jax.random.split(key_problem)[0])
-spectrum = np.array({_spectrum(params)})
-left = np.asarray(random_orthogonal(key_left, {params.outputs}))[:, : len(spectrum)]
-right = np.asarray(random_orthogonal(key_right, {params.inputs}))[:, : len(spectrum)]
-target = (left * spectrum) @ right.T
+key_target, spectrum = jax.random.split(key_problem)[0], {_spectrum(params)}
+target = spectral_target(key_target, ({params.outputs}, {params.inputs}), spectrum)
 
 model = DeepLinear(({params.inputs}, {params.hidden}, {params.outputs}))
-problem = Problem(model, SquaredDistance(jnp.asarray(target)))
+problem = Problem(model, SquaredDistance(target))
 start = LambdaBalanced({params.lam!r}, 1.0, absolute_scale={params.scale!r})
 layers = start(model, jax.random.fold_in(key_start, 0))
 """

@@ -35,7 +35,7 @@ async function watchStatus() {
     const status = await get("/api/status");
     const busy = status.ready < status.of;
     line.textContent = busy ? `Getting ready: ${status.ready} of ${status.of}` : `Version ${status.version}`;
-    line.title = busy ? `Compiling ${status.now}; what is not ready yet takes some seconds` : "Everything is compiled";
+    line.title = busy ? `Compiling ${status.now}; what is not ready yet takes some seconds` : "Every view is compiled in its first size; another size takes some seconds once";
     setTimeout(watchStatus, busy ? 1000 : 30000);
   } catch (error) {
     line.textContent = error.message;
