@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.optimize import brentq
 from deeplinear.core import HypothesisError
 from deeplinear.exact import diagnose, late_rate, regime
 from deeplinear.experiments.catalog.exact._tasks import draw_rotation, draw_task, layers_of
+from deeplinear.models import DeepLinear, LambdaBalanced
 
 Layers = tuple[np.ndarray, np.ndarray]
 
@@ -235,6 +237,9 @@ def test_refusals() -> None:
     assert caught.value.residual > 0.1
     with pytest.raises(HypothesisError, match="every mode within reach is learned"):
         regime((eye, eye), np.diag([2.0, -1.0]))
+    wide = LambdaBalanced(-2.0, 1.0)(DeepLinear((6, 3, 2)), jax.random.key(0))
+    with pytest.raises(HypothesisError, match="rank"):  # fewer modes than hidden units leave the limit open
+        regime(wide, np.eye(2, 6))
     with pytest.raises(ValueError, match="target must have shape"):
         diagnose((eye, eye), np.eye(3))
     with pytest.raises(ValueError, match="two layers"):

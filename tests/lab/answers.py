@@ -1,9 +1,19 @@
-"""Reading answers and running scripts, for the tests of rooms."""
+"""Reading answers, running scripts and commands, for the tests of rooms."""
 
 import contextlib
 import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+from deeplinear.cli._main import app
 from deeplinear.lab._figures import Answer
 
 
@@ -18,3 +28,22 @@ def executed(script: str) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()):
         exec(script, names)
     return names
+
+
+def answered(text: str | None, folder: Path, *flags: str) -> list[dict[str, Any]]:
+    """What commands copied from the page say: files are written by the shell, `dln` runs in this process."""
+    assert text is not None
+    path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    found = []
+    with contextlib.chdir(folder):
+        for line in text.splitlines():
+            loop = re.fullmatch(r"for (\w+) in (.*); do (.*); done", line)
+            for one in [loop[3].replace(f"${loop[1]}", value) for value in loop[2].split()] if loop else [line]:
+                words = shlex.split(one)
+                if words[0] != "dln":
+                    subprocess.run(["sh", "-c", one], check=True, env=path)
+                    continue
+                run = CliRunner().invoke(app, [*words[1:], *flags, "--json"], catch_exceptions=False)
+                assert run.exit_code == 0, run.stderr
+                found.append(json.loads(run.stdout))
+    return found

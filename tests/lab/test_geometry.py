@@ -3,6 +3,7 @@
 import contextlib
 import io
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 import scipy.integrate
 from pydantic import ValidationError
 
+from deeplinear.experiments import experiment, override, split_assignments
 from deeplinear.lab._figures import Answer
 from deeplinear.lab._room import Cancelled, Watch
 from deeplinear.lab.rooms._geometry import ROOM
-from deeplinear.lab.rooms._geometry_cloud import CloudParams, cloud_starts
+from deeplinear.lab.rooms._geometry_cloud import GRADIENT, CloudParams, cloud_command, cloud_starts
 from deeplinear.lab.rooms._geometry_entropy import HIGH, LOW, POINTS, MapParams, RelaxParams
 from deeplinear.lab.rooms._geometry_paths import PathParams
+from lab.answers import answered
 
 DIGITS = 2e-6
 """Answers have seven significant digits."""
@@ -66,6 +69,15 @@ def test_names_that_views_share_mean_the_same() -> None:
 
 
 # --- Shortest paths ---------------------------------------------------------------------------------------------------
+
+
+def test_the_command_finds_the_same_paths(tmp_path: Path) -> None:
+    params, answer = ask("geodesics")
+    told = answered(ROOM.view("geodesics").command(params), tmp_path, "--no-plot")
+    assert [one["depth"] for one in told] == [1, 2, 3, 5, "infinity"]
+    for row, one in zip(figure(answer, "table").rows, told, strict=True):
+        assert float(row[2]) == pytest.approx(one["length"], rel=DIGITS)
+        assert float(row[3]) == pytest.approx(one["lower_bound"], rel=DIGITS)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +151,9 @@ def test_ends_without_a_path_are_told(start: Any, end: Any, word: str) -> None:
     params, answer = ask("geodesics", start=start, end=end)
     assert word in fact(answer, "Determinants").value and fact(answer, "Determinants").tone == "bad"
     assert {one.name for one in figure(answer, "plane").series} == {"depth 1", "A", "B"}
-    assert any("start" in text or "end" in text for text in answer.remarks)
+    (remark,) = answer.remarks
+    assert ("opposite signs" if word == "infinitely far apart" else "A is singular") in remark
+    assert "residual" not in remark
     assert "HypothesisError" not in printed("geodesics", params)
 
 
@@ -283,3 +297,24 @@ def test_parameters_have_limits() -> None:
     for kind, values in ((CloudParams, {"starts": 1000}), (RelaxParams, {"modes": "50"}), (MapParams, {"first": 0.0})):
         with pytest.raises(ValidationError):
             kind(**values)
+
+
+def test_the_cloud_is_an_experiment_too() -> None:
+    """The command has the same starts; where there is no such experiment there is none."""
+    params = CloudParams(starts=15, deviation=0.3, horizon=20.0, seed=4)
+    words = str(cloud_command(params)).split()
+    spec = override(experiment(words[3]).presets["quick"], split_assignments(words[4:], "test"), "test")
+    assert (spec.factor, spec.horizon, spec.gradient) == (1.0, 20.0, GRADIENT)
+    starts = np.random.default_rng(spec.seed).standard_normal((spec.seeds, 2, 2)) * spec.deviation
+    assert np.array_equal(starts, cloud_starts(params))
+    for other in ({"size": 3}, {"layers": "2"}, {"temperature": 0.1}):
+        assert cloud_command(CloudParams(**other)) is None
+
+
+def test_a_flow_that_has_arrived_stays() -> None:
+    """Hot and long: the integrator stops where the forces balance, and the picture goes on."""
+    _, answer = ask("relaxation", power=3.0, beta=0.05, duration=100.0)
+    rest = (4.5 / 0.05) ** (1 / 3)
+    values = np.array([one.y for one in figure(answer, "spectrum").series], dtype=float)
+    assert np.all(np.isfinite(values)) and values[:, -1] == pytest.approx(rest, rel=1e-5)
+    assert np.isnan(series(answer, "spread", "largest − smallest")[1][0, -1]) and answer.remarks == []

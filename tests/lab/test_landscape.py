@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,12 +21,12 @@ from deeplinear.lab._figures import Answer
 from deeplinear.lab._room import Cancelled, Watch
 from deeplinear.lab.rooms import _landscape_surface
 from deeplinear.lab.rooms._landscape import ROOM
-from deeplinear.lab.rooms._landscape_critical import Critical, critical, critical_script
+from deeplinear.lab.rooms._landscape_critical import Critical, critical, critical_command, critical_script
 from deeplinear.lab.rooms._landscape_run import Deep, deep, deep_command, deep_script
-from deeplinear.lab.rooms._landscape_surface import Surface, surface, surface_script
-from deeplinear.landscape import critical_values, random_critical_point
+from deeplinear.lab.rooms._landscape_surface import Surface, surface, surface_command, surface_script
+from deeplinear.landscape import KIND, critical_values, random_critical_point
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
-from lab.answers import executed, fact
+from lab.answers import answered, executed, fact
 
 INTEGRATED = 1e-7
 """Both integrators are asked for 1e-8 or better."""
@@ -165,10 +166,22 @@ def test_critical_at_its_limits() -> None:
         assert critical(Critical(**values), Watch()).facts
 
 
+def test_commands_give_the_numbers_of_the_page(tmp_path: Path) -> None:
+    params = Surface(first=0.8, second=1.1, strength=1.3)
+    (told,) = answered(surface_command(params), tmp_path)
+    assert told["final"]["loss"] == pytest.approx(series(surface(params, Watch()), "loss", "loss")[1][-1], rel=1e-5)
+    place = Critical(learnt="1", modes=2, hidden=2, filling="random")
+    answer = critical(place, Watch())
+    (told,) = answered(critical_command(place), tmp_path, "--no-plot")
+    found = told["portrait"]["place"]
+    assert KIND[found["kind"]].value == fact(answer, "Kind") and f"{found['value']:.6g}" == fact(answer, "Loss")
+
+
 def test_deep_run_visits_its_saddles() -> None:
     told: list[tuple[float, Answer | None]] = []
     answer = deep(SMALL, Watch(lambda fraction, text, part: told.append((fraction, part))))
-    assert fact(answer, "Saddles visited") == "∅ → {1} → {1,2}"
+    assert fact(answer, "Saddles visited") == "∅ → {1} → global minimum {1,2}"
+    assert len(fact(answer, "Times at which they are learnt").split(", ")) == 2
     assert sum(part is not None for _, part in told) > 3
     fractions = [fraction for fraction, _ in told]
     assert fractions == sorted(fractions)
@@ -199,7 +212,9 @@ def test_deep_run_visits_its_saddles() -> None:
 
 def _flags(text: str) -> dict[str, str]:
     """Flags of a command that the table of settings reads."""
-    words = shlex.split(text)
+    run, then = text.splitlines()
+    assert then == "dln landscape run"
+    words = shlex.split(run)
     assert words[:2] == ["dln", "simulate"]
     return {name.removeprefix("--"): value for name, value in zip(words[2::2], words[3::2], strict=True)}
 

@@ -71,6 +71,13 @@ def test_facts_tell_the_regime() -> None:
     assert [told[lam]["Regime"] for lam in (0.0, 9.0, -9.0)] == ["rich", "lazy", "delayed-rich"]
 
 
+def test_a_regime_that_is_not_determined_is_told() -> None:
+    """More hidden units than modes leave the limit open, which is no failure of the page."""
+    answer = CURVES.answer(CurveParams(lam=-2.0, inputs=6, outputs=2), Watch())
+    regime = next(one for one in answer.facts if one.label == "Regime")
+    assert regime.value == "none" and "rank" in regime.note and "residual" not in regime.note
+
+
 def test_the_wrong_sign_is_told() -> None:
     labels = set()
     for seed in range(6):

@@ -79,6 +79,9 @@ def test_every_room_loads_at_both_widths(page, address: str, room: str) -> None:
         go(page, address, f"#{room}")
         page.wait_for_selector("figure .main-svg, figure table", timeout=WAIT)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("figure").first.bounding_box()["y"] < 650
+        shown = page.locator("#rooms a[aria-current]").bounding_box()
+        assert shown["x"] >= 0 and shown["x"] + shown["width"] <= width
         assert page.locator("[role=alert]:visible").count() == 0
         page.goto("about:blank")
 
@@ -103,22 +106,78 @@ def test_a_slider_changes_the_curve_and_the_address(page, address: str) -> None:
     answered(page, 1)
     assert curve(page, "modes") == pytest.approx(after)
     assert page.get_by_label("Relative scale λ, number").input_value() == "3"
+    for key, end in (("End", "3"), ("Home", "0.001")):  # of a logarithmic slider, exactly
+        page.get_by_label("Absolute scale", exact=True).press(key)
+        assert page.get_by_label("Absolute scale, number").input_value() == end
 
 
 @pytest.mark.slow
-def test_bad_values_show_the_message_and_the_page_goes_on(page, address: str) -> None:
-    go(page, address, "#lazy-rich/curves")
-    answered(page, 1)
-    number = page.get_by_label("Relative scale λ, number")
-    number.fill("77")
-    number.press("Enter")
-    alert = page.locator("[role=alert]:visible")
+def test_bad_values_are_refused_with_a_sentence_and_the_page_goes_on(page, address: str) -> None:
+    go(page, address, "#lazy-rich/curves?lam=77")  # the server refuses
+    alert = page.locator("#message")
     alert.wait_for(timeout=WAIT)
-    assert "less than or equal to 10" in alert.inner_text()
+    assert "Relative scale λ" in alert.inner_text() and "77" in alert.inner_text()
     page.complaints.clear()  # the browser notes the refused request
+    number = page.get_by_label("Relative scale λ, number")
+    assert number.get_attribute("aria-invalid") == "true"
+    assert "message" in number.get_attribute("aria-describedby")
     number.fill("2")
     number.press("Enter")
     alert.wait_for(state="hidden", timeout=WAIT)
+    assert number.get_attribute("aria-invalid") == "false"
+
+    inputs, place = page.get_by_label("Inputs, number"), page.evaluate("location.hash")
+    for text, sentence in (("", "must be a number"), ("2.7", "whole number"), ("77", "between 1 and 8")):  # the page
+        inputs.fill(text)
+        inputs.press("Enter")
+        fault = page.locator(f"#{inputs.get_attribute('aria-describedby')}")
+        assert "Inputs must be" in fault.inner_text() and sentence in fault.inner_text()
+        assert inputs.get_attribute("aria-invalid") == "true"
+    page.wait_for_timeout(100)
+    assert page.evaluate("location.hash") == place
+    inputs.fill("4")
+    inputs.press("Enter")
+    assert page.locator(".fault:visible").count() == 0
+
+
+@pytest.mark.slow
+def test_waiting_missing_commands_and_neighbours(page, address: str) -> None:
+    """With a server that is slow, knows no command, and has a pair of values in order."""
+    held: list = []
+
+    def rooms(route) -> None:
+        found = route.fetch().json()
+        curves = found[0]["views"][0]
+        curves["has_command"] = False
+        curves["parameters"]["properties"]["inputs"]["below"] = "hidden"
+        route.fulfill(json=found)
+
+    def hold(route) -> None:
+        held.append(route)
+
+    page.route("**/api/rooms", rooms)
+    go(page, address, "#lazy-rich/curves")
+    answered(page, 1)
+    button = page.get_by_role("button", name="Copy as command")
+    assert button.get_attribute("aria-disabled") == "true" and "Python" in button.get_attribute("title")
+    page.route("**/lazy-rich/curves", hold)
+    top = page.locator("figure").first.bounding_box()["y"]
+    inputs, hidden = page.get_by_label("Inputs, number"), page.get_by_label("Hidden width, number")
+    inputs.fill("6")
+    inputs.press("Enter")
+    assert hidden.input_value() == "7"
+    hidden.fill("5")
+    hidden.press("Enter")
+    assert inputs.input_value() == "4"
+    wait = page.locator(".wait")
+    wait.wait_for(timeout=WAIT)
+    assert "compiled once" in wait.inner_text() and page.locator("figure").first.bounding_box()["y"] == top
+    page.unroute("**/lazy-rich/curves")
+    answer = page.request.post(f"{address}api/rooms/lazy-rich/curves", data={}).json()
+    page.route("**/lazy-rich/curves", lambda route: route.fulfill(json=answer))
+    for route in held:
+        route.fulfill(json=answer)
+    wait.wait_for(state="hidden", timeout=WAIT)
 
 
 @pytest.mark.slow
@@ -129,10 +188,20 @@ def test_a_simulation_runs_and_another_is_cancelled(page, address: str) -> None:
     assert max(curve(page, "gap")) < 1e-4
     go(page, address, "#landscape/deep")
     page.wait_for_selector("h1:has-text('landscape')")
+    page.wait_for_selector("text=Press Start", timeout=WAIT)
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_selector("text=cancelled", timeout=WAIT)
     assert page.get_by_role("button", name="Start", exact=True).is_enabled()
+    go(page, address, "#lazy-rich/simulation")
+    page.wait_for_selector("text=Kept from before", timeout=WAIT)
+    assert max(curve(page, "gap")) < 1e-4
+    go(page, address, "#completion/warm")
+    page.wait_for_selector("h1:has-text('completion')")
+    row = page.get_by_role("button", name="Add a row", exact=True).first
+    assert row.get_attribute("aria-disabled") == "true" and "as many rows" in row.get_attribute("title")
+    page.get_by_role("button", name="Add a row and a column").first.click()
+    assert page.locator(".cells").first.locator("[aria-pressed=true]").count() == 4  # a larger diagonal
 
 
 @pytest.mark.slow
@@ -145,12 +214,20 @@ def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:
     page.get_by_role("button", name="Copy as command").click()
     assert page.locator("dialog pre").inner_text().startswith("dln exact --widths 4,3,3")
     page.keyboard.press("Escape")
+    page.route("**/code", lambda route: route.fulfill(json={"python": "print(1)", "command": None}))
+    page.get_by_role("button", name="Copy as command").click()
+    assert "for these values" in page.locator("dialog").inner_text()
+    page.get_by_role("button", name="Show the script").click()
+    assert page.locator("dialog pre").inner_text() == "print(1)"
+    page.keyboard.press("Escape")
     for button, ending in (("CSV", "csv"), ("SVG", "svg")):
         with page.expect_download(timeout=WAIT) as found:
             page.locator('figure[data-figure="modes"]').get_by_role("button", name=button).click()
         path = tmp_path / f"modes.{ending}"
         found.value.save_as(path)
         assert path.read_text().startswith("series,time,singular value" if ending == "csv" else "<svg")
+    cells = (tmp_path / "modes.csv").read_text().replace("\n", ",").split(",")
+    assert max(len(cell) for cell in cells) >= 12  # nearly all digits
 
 
 @pytest.mark.slow
@@ -174,6 +251,38 @@ def test_a_click_and_a_drag_in_the_map_set_both_parameters(page, address: str) -
     assert page.evaluate(f"{wide} === undefined || {wide}[1] - {wide}[0] > 19")  # not zoomed
     page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + box["height"] + 30)  # below the axis
     assert -5.7 < float(number.input_value()) < -4.5
+    before = float(number.input_value())
+    plot = place.locator(".plot")
+    plot.press("ArrowRight")
+    assert float(number.input_value()) == pytest.approx(before + 0.4, abs=0.01)
+    plot.press("Shift+ArrowLeft")
+    assert float(number.input_value()) == pytest.approx(before - 1.6, abs=0.01)
+    assert f"Relative scale λ {number.input_value()}" in page.locator("#spoken").inner_text()
+
+
+@pytest.mark.slow
+def test_on_a_phone_the_pictures_stay_in_view(page, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    go(page, address, "#lazy-rich/curves")
+    answered(page, 1)
+    sheet = page.locator(".controls summary")
+    assert "Relative scale λ 0" in sheet.inner_text()
+    sheet.click()
+    page.get_by_label("Relative scale λ", exact=True).press("ArrowRight")
+    figure = page.locator("figure").first.bounding_box()
+    assert figure["y"] >= 0 and figure["y"] + 300 < page.locator(".controls").bounding_box()["y"]
+
+
+@pytest.mark.slow
+def test_tabs_name_their_panel_and_facts_are_read_out(page, address: str) -> None:
+    go(page, address, "#lazy-rich/curves")
+    answered(page, 1)
+    assert page.locator("[role=tabpanel] [role=tablist]").count() == 0
+    panel = page.locator("[role=tabpanel]")
+    for key, name in (("End", "simulation"), ("ArrowRight", "curves"), ("ArrowLeft", "simulation"), ("Home", "curves")):
+        page.locator("[role=tab][aria-selected=true]").press(key)
+        assert panel.get_attribute("aria-labelledby") == f"tab-{name}" == page.evaluate("document.activeElement.id")
+    until(page, "document.getElementById('spoken').textContent.includes('Regime: rich.')")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The room of recurrent networks: numbers against closed forms and SciPy; limits, scripts, cancelling."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,17 @@ from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer
 from deeplinear.lab._room import Cancelled, Watch
 from deeplinear.lab.rooms._recurrent import ROOM
-from deeplinear.lab.rooms._recurrent_closed import REACH, Extrapolation, extrapolation, extrapolation_script
+from deeplinear.lab.rooms._recurrent_closed import (
+    Extrapolation,
+    extrapolation,
+    extrapolation_command,
+    extrapolation_script,
+)
 from deeplinear.lab.rooms._recurrent_run import Training, training, training_script
-from deeplinear.lab.rooms._recurrent_setting import HORIZON, teacher_of
-from deeplinear.lab.rooms._recurrent_spectrum import Spectrum, spectrum, spectrum_script
+from deeplinear.lab.rooms._recurrent_setting import HORIZON, REACH, teacher_of
+from deeplinear.lab.rooms._recurrent_spectrum import Spectrum, spectrum, spectrum_command, spectrum_script
 from deeplinear.recurrent import upper_principal_moment
-from lab.answers import executed, fact
+from lab.answers import answered, executed, fact
 
 DRAWN = 1e-6
 """Numbers of an answer have seven digits."""
@@ -63,6 +69,20 @@ def test_the_interval_closes_at_twice_the_order_and_one() -> None:
     )
 
 
+def test_commands_judge_the_same_student(tmp_path: Path) -> None:
+    params = Extrapolation(order=2, length=4)
+    answer = extrapolation(params, Watch())
+    (told,) = answered(extrapolation_command(params), tmp_path, "--no-plot")
+    assert told["student"]["outcome"] == fact(answer, "The student")
+    assert f"{told['student']['error']:.3g}" == fact(answer, "Largest error beyond")
+    _, largest = series(answer, "responses", "largest of balanced students")
+    assert np.allclose(told["upper"][4 : 4 + len(largest) - 1], largest[1:], atol=GRID)
+    fit = Spectrum(length=5, steps=3.0)
+    (told,) = answered(spectrum_command(fit), tmp_path, "--no-plot")
+    assert f"{told['student']['error']:.3g}" == fact(spectrum(fit, Watch()), "Largest error beyond")
+    assert extrapolation_command(Extrapolation(length=1)) is None
+
+
 def test_what_students_do() -> None:
     few, enough = (extrapolation(Extrapolation(order=2, length=k), Watch()) for k in (3, 5))
     assert fact(few, "The student") == "does not extrapolate" or float(fact(few, "Largest error beyond")) > 1e-2
@@ -103,7 +123,7 @@ def test_limits_are_answered(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize("view", [extrapolation, spectrum, training])
 def test_a_spectrum_upside_down_is_refused(view: Any) -> None:
     params = {extrapolation: Extrapolation, spectrum: Spectrum, training: Training}[view](low=0.9, high=-0.5)
-    with pytest.raises(LabError, match="below the largest") as caught:
+    with pytest.raises(LabError, match="below Largest eigenvalue") as caught:
         view(params, Watch())
     assert caught.value.failure.fields == ["low", "high"]
 

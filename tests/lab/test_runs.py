@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from deeplinear.lab import Settings
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import LabError
+from deeplinear.lab._memory import Gate
 from deeplinear.lab._runs import LONELY, Runs
 from lab import toy
 
@@ -46,6 +47,16 @@ def test_a_simulation_ends_with_its_answer_and_is_kept(client: TestClient) -> No
     again = start(client, pieces=4)
     assert again != run and events(client, again) == [("done", answer)]
     assert len(toy.computed) == 1
+
+
+def test_a_kept_answer_is_found_without_a_run(client: TestClient) -> None:
+    path = WORK.replace("/runs", "/kept")
+    assert client.post(path, json={"pieces": 2}).status_code == 204
+    _, answer = events(client, start(client, pieces=2))[-1]
+    found = client.post(path, json={"pieces": 2})
+    assert found.status_code == 200 and found.json() == answer
+    assert client.post(path, json={"pieces": 3}).content == b"" and len(toy.computed) == 1
+    assert client.post(path, json={"pieces": 0}).status_code == 422
 
 
 def test_progress_and_partial_answers_come_on_the_way(client: TestClient) -> None:
@@ -126,7 +137,7 @@ def test_ended_simulations_are_forgotten_in_time(client: TestClient) -> None:
 def test_a_simulation_that_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deeplinear.lab._runs.LONELY", 0.05)
     toy.gate.clear()
-    runs = Runs(Settings(), Cache(1000))
+    runs = Runs(Settings(), Cache(1000), Gate())
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(wait=True), watch))
     for _ in range(200):
@@ -139,7 +150,7 @@ def test_a_simulation_that_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyP
 
 def test_a_simulation_may_not_take_for_ever() -> None:
     toy.gate.clear()
-    runs = Runs(Settings(run_seconds=0.05), Cache(1000))
+    runs = Runs(Settings(run_seconds=0.05), Cache(1000), Gate())
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(wait=True), watch))
     for _ in range(300):
@@ -151,7 +162,7 @@ def test_a_simulation_may_not_take_for_ever() -> None:
 
 
 def test_listeners_are_counted() -> None:
-    runs = Runs(Settings(streams=1), Cache(1000))
+    runs = Runs(Settings(streams=1), Cache(1000), Gate())
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(), watch))
     runs.listen(ticket, 1)

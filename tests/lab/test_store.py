@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from deeplinear.experiments import Store, experiment, plain
-from deeplinear.lab import Settings, _store
+from deeplinear.lab import Settings, _shelf
 from deeplinear.lab._errors import install
 from deeplinear.lab._store import store_router
 from deeplinear.theory import checks
@@ -166,7 +166,7 @@ def test_the_commands_named_for_an_empty_store_exist(tmp_path: Path) -> None:
 def test_listings_have_a_limit_and_keep_failures(
     client: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_store, "MOST", 1)
+    monkeypatch.setattr(_shelf, "MOST", 1)
     found = client.get("/api/store").json()
     assert [one["status"] for one in found["checks"]] == ["fails"] and found["counts"]["checks"] == 2
     assert "1 of 2 checks are listed" in found["message"]

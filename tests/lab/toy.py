@@ -96,7 +96,7 @@ ROOM = Room(
         View(
             "line", "Line", Numbers, answered, lambda p: f"print({p.size!r})\n", lambda p: f"dln toy --size {p.size:g}"
         ),
-        View("work", "Work", Work, worked, lambda p: "print(1)\n", lambda p: None, kind="run"),
+        View("work", "Work", Work, worked, lambda p: "print(1)\n", None, kind="run"),
     ),
     presets=(Preset("Steep", "line", {"size": 9.0}),),
 )

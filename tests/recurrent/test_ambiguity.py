@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import HypothesisError
-from deeplinear.recurrent import extrapolation_interval, upper_principal_moment
+from deeplinear.recurrent import extrapolation_interval, moment_openness, upper_principal_moment
 
 ATOMS, WEIGHTS = [-0.5, 0.3, 0.9], [0.3, 0.3, 0.4]
 
@@ -133,3 +133,25 @@ def test_a_programme_the_solver_gives_up_is_tried_on_a_finer_grid() -> None:
     found = extrapolation_interval(moments / 5, 20, low=0.0, high=1.05, atoms=atoms, tolerance=1e-3)
     true = float(np.mean(atoms**20))
     assert found.tolerance == 1e-3 and float(found.lower) <= true <= float(found.upper)
+
+
+@pytest.mark.parametrize(("atoms", "weights"), [([0.5], [1.0]), ([0.9, -0.5], [0.6, 0.4]), (ATOMS, WEIGHTS)])
+def test_openness_is_the_width_of_the_next_interval(atoms: list[float], weights: list[float]) -> None:
+    """Against the linear programme on a fine grid, and the closed form of the last interval that is open."""
+    n, w = len(atoms), moments(atoms, weights, 2 * len(atoms) + 1)
+    found = moment_openness(atoms, weights, low=-1.1, high=1.1)
+    assert len(found) == 2 * n + 1 and found[-1] == 0
+    for k in range(1, 2 * n + 1):
+        programme = extrapolation_interval(w[:k], k, low=-1.1, high=1.1, atoms=atoms)
+        assert found[k - 1] == pytest.approx(float(programme.width), abs=5e-5)
+    last = float(upper_principal_moment(atoms, weights, low=-1.1, high=1.1)) - w[2 * n]
+    assert found[2 * n - 1] == pytest.approx(last, rel=1e-12)
+
+
+def test_openness_at_the_ends_and_of_no_measure() -> None:
+    """An atom at an end leaves less open; what is no measure is refused."""
+    assert moment_openness([0.0], [2.0], low=0.0, high=1.0).tolist() == [2.0, 0.0, 0.0]
+    with pytest.raises(HypothesisError, match="distinct atoms"):
+        moment_openness([0.1, 0.1], [1.0, 1.0], low=0.0, high=1.0)
+    with pytest.raises(HypothesisError, match="positive weights"):
+        moment_openness([0.1, 0.2], [1.0, -1.0], low=0.0, high=1.0)

@@ -23,15 +23,17 @@ from deeplinear.cli._flags import (
 )
 from deeplinear.cli._interrupt import INTERRUPTED
 from deeplinear.cli._options import EXACT, SIMULATE, as_flags
-from deeplinear.cli._shell import Code, UsageError, say
+from deeplinear.cli._shell import Code, UsageError, print_refusal, say, told
 
 
 class Commands(TyperGroup):
-    """Group of commands whose usage errors, and interrupts, are one line on the error stream."""
+    """Group of commands whose usage errors, and interrupts, are one line on the error stream, and JSON if asked for."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line and exit."""
         kwargs["standalone_mode"] = False
+        words = list(args[0] if args else kwargs.get("args") or sys.argv[1:])
+        told.last, told.result = "", False
         try:
             code = super().main(*args, **kwargs)
             # Commands that end an interrupted run give a `Code`; a plain number means that nothing answered yet.
@@ -50,7 +52,19 @@ class Commands(TyperGroup):
         except MemoryError as error:
             say(f"dln: the run needs more memory than there is; take smaller widths or fewer points. {error}")
             code = Code.numerical
+        if code and "--json" in words and not told.result:
+            print_refusal(self._named(words), Code(code))
         sys.exit(int(code or Code.fine))
+
+    def _named(self, words: list[str]) -> str:
+        """The command that is meant: as many of the first words as are names of commands."""
+        found, group = [], self
+        for word in words:
+            if not isinstance(group, TyperGroup) or word not in group.commands:
+                break
+            found.append(word)
+            group = group.commands[word]
+        return " ".join(found)
 
 
 app = typer.Typer(
@@ -80,7 +94,8 @@ def _top(
 
     Exit codes: 0 fine, 1 a check failed, 2 bad input, 3 a run broke down, 130 interrupted. A run that meets a limit
     (--max-steps, --wall-limit) before its end is fine, but not finished: the error stream and the JSON,
-    "finished": false, say so.
+    "finished": false, say so. With --json there is one object on the output stream in every case; where there is no
+    result it has "ok": false and "error" with a kind and the message.
     """
 
 

@@ -1,6 +1,7 @@
 """What all commands share: exit codes, precision, streams. Imports nothing heavy."""
 
 import contextlib
+import dataclasses
 import enum
 import json
 import os
@@ -47,9 +48,21 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+@dataclasses.dataclass
+class Told:
+    """What a command has written: its last line on the error stream, and whether there was a result for programs."""
+
+    last: str = ""
+    result: bool = False
+
+
+told = Told()
+
+
 def say(text: object) -> None:
     """One line on the error stream."""
-    typer.echo(one_line(text), err=True)
+    told.last = one_line(text)
+    typer.echo(told.last, err=True)
 
 
 def check_asked(noun: str, names: Sequence[str], everything: bool, paper: str | None) -> None:
@@ -91,7 +104,23 @@ def folder(path: str, flag: str = "--out") -> Path:
 
 def print_json(payload: dict[str, Any]) -> None:
     """A result for programs, on the output stream."""
+    told.result = True
     typer.echo(json.dumps(payload, indent=2, allow_nan=False))
+
+
+KINDS = {
+    Code.check_failed: "check",
+    Code.usage: "usage",
+    Code.numerical: "numerical",
+    Code.interrupted: "interrupted",
+}
+"""Words for why there is no result."""
+
+
+def print_refusal(command: str, code: Code) -> None:
+    """For programs, where a command ended without a result: why, as it was said on the error stream."""
+    error = {"kind": KINDS[code], "message": told.last.removeprefix("dln: ")}
+    print_json({"ok": False, "command": command, "exit_code": int(code), "error": error})
 
 
 SHORT = 30

@@ -80,7 +80,7 @@ on a CPU have no more."""
 class RungeKutta(AbstractIntegrator):
     """Explicit embedded pair whose last stage is the new state (first same as last).
 
-    Args:
+    Attributes:
         solver: Diffrax solver whose tableau to use.
         order: Power of the step size in the estimated local error.
         interval: Length of its stable interval on the negative real axis.

@@ -74,7 +74,7 @@ class Stabilised(AbstractIntegrator):
     For autonomous equations whose Jacobian has its spectrum near the negative real axis, such as gradient flows; mildly
     positive eigenvalues (a saddle being left) are followed to the accuracy of the method.
 
-    Args:
+    Attributes:
         axis: Name of the axis of `jax.vmap` along which steps run side by side, if they do. Each takes the stages it
             needs; those with fewer wait at the beginning and rest at the end, so that all loops have common bounds.
     """

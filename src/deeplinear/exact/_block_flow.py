@@ -277,7 +277,7 @@ class BlockFlow(eqx.Module):
     $\tfrac12\sum(w_{ij} - w^\star)^2$. Made by `block_flow` and `block_flow_from`. Times may be of any shape; infinity
     is the limit.
 
-    Args:
+    Attributes:
         depth: $L \ge 2$.
         lambda1: $\lambda_1(0)$, on the vector of ones.
         lambda2: $\lambda_2(0)$.

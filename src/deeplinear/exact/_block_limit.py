@@ -122,7 +122,7 @@ class BlockLimit(eqx.Module):
     Its non-zero spectrum is `sigma_1`, once, on the vector of ones, and `sigma_2`, $n - 1$ times. Made by `block_limit`
     and `block_limit_from`; numbers of a batch share `blocks` and `size`.
 
-    Args:
+    Attributes:
         log_ratio: $\ln(\sigma_1/\sigma_2)$: exact where $\sigma_2$ is too small for a floating-point number, infinite
             where it is zero, negative where $\sigma_2 > \sigma_1$.
         value: Observed value $w^\star$.

@@ -301,8 +301,9 @@ def regime(
         raise HypothesisError(
             "a target of full rank", 1.0, 0.0, "Without it the last approach is not exponential and never over."
         )
+    goal = limit(sigma, number, first.shape[0])  # or a refusal, which a compiled program could not make
     factor, system, beginning, ending, distance, loss = _ends(
-        *(jnp.asarray(x, dtype=float) for x in (first, second, sigma, np.asarray(number)))
+        *(jnp.asarray(x, dtype=float) for x in (first, second, sigma, np.asarray(number))), ending=goal
     )
     end = float(distance)
     levels = (0.5 * end, 0.5 * float(loss))
@@ -333,10 +334,11 @@ def _ends(
     second: Float[Array, "out hidden"],
     sigma: Float[Array, "out inp"],
     lam: Float[Array, ""],
+    ending: Correlations,
 ) -> tuple[Array, Eigensystem, Correlations, Correlations, Array, Array]:
     """Stacked factor, eigensystem, correlations at the start and at the end, kernel distance and loss between them."""
     factor = stacked((first, second))
-    beginning, ending = correlations_of(factor, first.shape[1]), limit(sigma, lam, first.shape[0])
+    beginning = correlations_of(factor, first.shape[1])
     distance, loss = kernel_distance(beginning, ending), _loss(beginning, ending)
     return factor, eigensystem(sigma, lam), beginning, ending, distance, loss
 

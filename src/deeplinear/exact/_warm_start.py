@@ -117,6 +117,7 @@ def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: Arr
     $\begin{pmatrix} x & y \\ 2a_{21}a_{22} & x \end{pmatrix}$ and
 
     $$\dot a_{11} = a_{22}(w^\star - x) + a_{12}(w_{12}^\star - y),\quad \dot a_{21} = a_{12}(w^\star - x),$$
+
     $$\dot a_{12} = a_{21}(w^\star - x) + a_{11}(w_{12}^\star - y),\quad \dot a_{22} = a_{11}(w^\star - x).$$
 
     Args:

@@ -8,7 +8,7 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from fastapi import FastAPI, Path, Response
+from fastapi import FastAPI, Path, Request, Response
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, StreamingResponse
@@ -32,6 +32,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text}
     for status, text in {
         403: "Refused: foreign host or origin.",
+        405: "The address does not take this method; the header Allow has those it takes.",
         409: "Values that do not go together, or for which a hypothesis of the theory does not hold.",
         413: "Too large.",
         422: "A value is wrong.",
@@ -55,6 +56,7 @@ class ViewInfo(BaseModel):
     title: str
     kind: Literal["closed", "run"]
     hint: str
+    has_command: bool
     parameters: dict[str, Any]
     defaults: dict[str, Any]
 
@@ -80,12 +82,18 @@ class RoomInfo(BaseModel):
 
 
 class Status(BaseModel):
-    """How far the server is: closed forms that are ready, of how many, and the one being compiled."""
+    """How far the server is: closed forms that are ready, of how many, the one being compiled, and what it has to say.
+
+    `dropped` counts how often compiled programs were dropped for memory; `memory_bytes` is 0 where it cannot be told.
+    """
 
     version: str
     ready: int
     of: int
     now: str
+    note: str
+    dropped: int
+    memory_bytes: int
     cached_bytes: int
 
 
@@ -120,6 +128,7 @@ def room_info(room: Room) -> RoomInfo:
             title=view.title,
             kind=view.kind,
             hint=view.hint,
+            has_command=view.command is not None,
             parameters=view.params.model_json_schema(),
             defaults=view.params().model_dump(mode="json"),
         )
@@ -137,11 +146,11 @@ def room_info(room: Room) -> RoomInfo:
 
 
 @functools.cache
-def _plotly() -> bytes:
-    """Plotly's script as its package ships it, compressed."""
+def _plotly(compressed: bool) -> bytes:
+    """Plotly's script as its package ships it."""
     from plotly.offline import get_plotlyjs
 
-    return gzip.compress(get_plotlyjs().encode())
+    return gzip.compress(_plotly(False)) if compressed else get_plotlyjs().encode()
 
 
 def _add_view(app: FastAPI, service: Service, room: Room, view: View) -> None:
@@ -158,9 +167,13 @@ def _add_view(app: FastAPI, service: Service, room: Room, view: View) -> None:
         return Started(id=ticket.id, state=ticket.state)
 
     async def code(params: Params) -> Code:
-        return Code(python=view.python(params), command=view.command(params))
+        return Code(python=view.python(params), command=view.command(params) if view.command else None)
 
-    for function in (answer, start, code):
+    async def kept(params: Params) -> Response:
+        found = service.kept(room, view, params)
+        return Response(status_code=204) if found is None else Response(found, media_type="application/json")
+
+    for function in (answer, start, code, kept):
         function.__annotations__["params"] = view.params
     if view.kind == "closed":
         app.post(
@@ -176,6 +189,14 @@ def _add_view(app: FastAPI, service: Service, room: Room, view: View) -> None:
             tags=[room.title],
             responses=ERRORS,
         )(start)
+        app.post(
+            f"{base}/kept",
+            response_model=Answer,
+            summary=f"{view.title}: the answer of an earlier simulation with these values",
+            operation_id=f"{name}_kept",
+            tags=[room.title],
+            responses={**ERRORS, 204: {"description": "None is kept."}},
+        )(kept)
     app.post(
         f"{base}/code",
         response_model=Code,
@@ -288,9 +309,12 @@ def create_app(settings: Settings | None = None, rooms: tuple[Room, ...] = ROOMS
         return FileResponse(str(STATIC / "index.html"), headers={"Cache-Control": "no-cache"})
 
     @app.get("/plotly.js", include_in_schema=False)
-    def plotly() -> Response:
-        headers = {"Content-Encoding": "gzip", "Cache-Control": "public, max-age=86400"}
-        return Response(_plotly(), media_type="text/javascript", headers=headers)
+    def plotly(request: Request) -> Response:
+        headers = {"Cache-Control": "public, max-age=86400"}
+        compressed = "gzip" in request.headers.get("accept-encoding", "")
+        if compressed:  # once, and not for every answer; where it is plain the middleware sets Vary
+            headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return Response(_plotly(compressed), media_type="text/javascript", headers=headers)
 
     app.mount("/static", StaticFiles(directory=str(STATIC)), name="static")
     return app

@@ -1,13 +1,15 @@
 """Every failure of the server in one shape, with a sentence for a person."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import FastAPI, Request
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match
+
+from deeplinear.lab._complaints import complaints
 
 Kind = Literal["invalid", "value", "hypothesis", "numerical", "missing", "busy", "refused", "size", "time", "internal"]
 
@@ -69,13 +71,11 @@ def response_of(failure: Failure) -> JSONResponse:
     return JSONResponse(ErrorBody(error=failure).model_dump(), STATUS[failure.kind], headers)
 
 
-def _sentence(problem: dict[str, Any]) -> str:
-    """One complaint of pydantic in words."""
-    where = ".".join(str(part) for part in problem["loc"] if part not in ("body", "query", "path")) or "the request"
-    given = problem.get("input")
-    text = problem["msg"].removeprefix("Value error, ")
-    shown = f" (it is {given!r})" if isinstance(given, (int, float, str, bool)) and len(repr(given)) < 60 else ""
-    return f"{where}: {text[:1].lower()}{text[1:]}{shown}."
+def _allowed(request: Request) -> str:
+    """What an address takes, for the header `Allow`."""
+    routes = [one for one in request.app.routes if one.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for one in routes for method in getattr(one, "methods", None) or ()}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 def install(app: FastAPI) -> None:
@@ -87,10 +87,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _validation(request: Request, error: RequestValidationError) -> JSONResponse:
-        problems = jsonable_encoder(error.errors(), custom_encoder={Exception: str})
-        fields = [str(problem["loc"][1]) for problem in problems if len(problem["loc"]) > 1]
-        message = " ".join(_sentence(problem) for problem in problems[:3])
-        return response_of(Failure(kind="invalid", message=message, fields=list(dict.fromkeys(fields))))
+        model = getattr(request.scope.get("endpoint"), "__annotations__", {}).get("params")
+        message, fields = complaints(error.errors(), model)
+        return response_of(Failure(kind="invalid", message=message, fields=fields))
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
@@ -102,7 +101,8 @@ def install(app: FastAPI) -> None:
         }.get(error.status_code, str(error.detail))
         kind: Kind = "missing" if error.status_code == 404 else "refused"
         body = ErrorBody(error=Failure(kind=kind, message=message))
-        return JSONResponse(body.model_dump(), error.status_code, error.headers)
+        headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+        return JSONResponse(body.model_dump(), error.status_code, headers)
 
     @app.exception_handler(Exception)
     async def _any(request: Request, error: Exception) -> JSONResponse:

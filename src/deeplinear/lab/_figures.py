@@ -1,5 +1,6 @@
 """What a room answers: pictures as data, facts and remarks. The page draws them; nothing here knows how."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -10,15 +11,19 @@ Number = float | None
 """A number of a curve; `None` where there is none (it was not finite)."""
 
 
-def numbers(values: Any, digits: int = 7) -> list[Number]:
-    """Plain numbers with so many significant digits, gaps where they are not finite."""
-    flat = np.asarray(values, dtype=float).ravel()
-    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in flat]
+DIGITS = 12
+"""Significant digits of numbers that are sent: enough for what is downloaded, and without rounding errors shown."""
 
 
-def rows(values: Any, digits: int = 5) -> list[list[Number]]:
+def numbers(values: Any) -> list[Number]:
+    """Plain numbers, gaps where they are not finite."""
+    flat = np.asarray(values, dtype=float).ravel().tolist()
+    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in flat]
+
+
+def rows(values: Any) -> list[list[Number]]:
     """A matrix as plain numbers."""
-    return [numbers(row, digits) for row in np.atleast_2d(np.asarray(values, dtype=float))]
+    return [numbers(row) for row in np.atleast_2d(np.asarray(values, dtype=float))]
 
 
 class Axis(BaseModel):

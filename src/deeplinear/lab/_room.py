@@ -5,30 +5,48 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from annotated_types import MaxLen
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer
 
-MOST_CELLS = 12
-"""Largest side of a grid or a matrix of a control."""
-
 LARGEST = 100.0
 """Largest size of an entry of a matrix of a control."""
 
-Cells = list[Annotated[list[bool], Field(min_length=1, max_length=MOST_CELLS)]]
+Cells = list[list[bool]]
 """Cells to paint, by rows."""
 
-Entries = list[
-    Annotated[list[Annotated[float, Field(ge=-LARGEST, le=LARGEST)]], Field(min_length=1, max_length=MOST_CELLS)]
-]
+Entries = list[list[Annotated[float, Field(ge=-LARGEST, le=LARGEST)]]]
 """A small matrix, by rows."""
 
 
 class Params(BaseModel):
-    """Parameters of a view. Limits of the fields are those of the page's controls."""
+    """Parameters of a view. Limits of the fields are those of the page's controls.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    Nothing is taken for a number but numbers: no text, no yes or no.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole(cls, value: Any, info: ValidationInfo) -> Any:
+        """JSON has one kind of number: 3.0 is the whole number 3."""
+        field = cls.model_fields[info.field_name or ""]
+        return int(value) if field.annotation is int and isinstance(value, float) and value.is_integer() else value
+
+    @field_validator("*")
+    @classmethod
+    def _columns(cls, value: Any, info: ValidationInfo) -> Any:
+        """A table may have as many columns as rows; see `_table`."""
+        field = cls.model_fields[info.field_name or ""]
+        most = next((one.max_length for one in field.metadata if isinstance(one, MaxLen)), None)
+        if most is not None and isinstance(value, list):
+            for number, row in enumerate(value, 1):
+                if not 1 <= len(row) <= most:
+                    raise ValueError(f"row {number} must have 1 to {most} entries, but has {len(row)}")
+        return value
 
 
 def slider(
@@ -40,15 +58,30 @@ def slider(
     log: bool = False,
     step: float | None = None,
     about: str = "",
+    below: str | None = None,
+    above: str | None = None,
 ) -> Any:
-    """A real number with a slider; `log` for one whose magnitude is what matters."""
-    control = {"control": "slider", "log": log, "step": step}
+    """A real number with a slider; `log` for one whose magnitude is what matters.
+
+    One that must stay `below` or `above` another says so: the page pushes the other along.
+    """
+    control = {"control": "slider", "log": log, "step": step, **_given(below=below, above=above)}
     return Field(default, ge=low, le=high, title=title, description=about, json_schema_extra=control)
 
 
-def whole(default: int, low: int, high: int, title: str, *, about: str = "", seed: bool = False) -> Any:
-    """A whole number with a slider, or, for a seed, a field with a button that draws another."""
-    control = {"control": "seed" if seed else "slider", "step": 1}
+def whole(
+    default: int,
+    low: int,
+    high: int,
+    title: str,
+    *,
+    about: str = "",
+    seed: bool = False,
+    below: str | None = None,
+    above: str | None = None,
+) -> Any:
+    """A whole number with a slider (see `slider`), or, for a seed, a field with a button that draws another."""
+    control = {"control": "seed" if seed else "slider", "step": 1, **_given(below=below, above=above)}
     return Field(default, ge=low, le=high, title=title, description=about, json_schema_extra=control)
 
 
@@ -63,19 +96,38 @@ def switch(default: bool, title: str, *, about: str = "") -> Any:
     return Field(default, title=title, description=about, json_schema_extra={"control": "switch"})
 
 
-def grid(default: Sequence[Sequence[bool]], most: int, title: str, *, about: str = "") -> Any:
-    """Cells to paint, at most so many a side; annotate with `Cells`."""
-    return _table(default, most, title, about, {"control": "grid"})
+def grid(
+    default: Sequence[Sequence[bool]],
+    most: int,
+    title: str,
+    *,
+    about: str = "",
+    square: dict[str, list[str]] | None = None,
+) -> Any:
+    """Cells to paint, at most so many a side; annotate with `Cells`.
+
+    `square` has choices for which there must be as many rows as columns: `{"start": ["alpha-m"]}`.
+    """
+    return _table(default, most, title, about, {"control": "grid", **_given(square=square)})
 
 
 def entries(default: Sequence[Sequence[float]], most: int, title: str, *, about: str = "") -> Any:
-    """A small matrix of numbers, with at most so many rows; annotate with `Entries`."""
+    """A small matrix of numbers, with at most so many a side; annotate with `Entries`."""
     return _table(default, most, title, about, {"control": "matrix", "limit": LARGEST})
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _table(default: Sequence[Sequence[Any]], most: int, title: str, about: str, control: dict[str, Any]) -> Any:
     rows = [list(row) for row in default]
-    return Field(rows, min_length=1, max_length=most, title=title, description=about, json_schema_extra=control)
+
+    def extra(schema: dict[str, Any]) -> None:
+        schema.update(control)
+        schema["items"].update(minItems=1, maxItems=most)
+
+    return Field(rows, min_length=1, max_length=most, title=title, description=about, json_schema_extra=extra)
 
 
 class Watch:
@@ -114,7 +166,8 @@ class View:
         params: What can be chosen.
         answer: Computes, from parameters and a watch.
         python: A script that computes the same with the library.
-        command: The same on the command line, where there is such a command.
+        command: The same on the command line; `None` where there never is such a command, and a function that gives
+            `None` where there is none for some values.
         kind: `"closed"` answers at once, `"run"` simulates: with progress, and can be cancelled.
         hint: What to do here, in a sentence.
     """
@@ -124,7 +177,7 @@ class View:
     params: type[Params]
     answer: Callable[[Any, Watch], Answer]
     python: Callable[[Any], str]
-    command: Callable[[Any], str | None]
+    command: Callable[[Any], str | None] | None
     kind: Literal["closed", "run"] = "closed"
     hint: str = ""
 

@@ -13,6 +13,7 @@ from typing import Literal
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import Failure, LabError, failure_of
 from deeplinear.lab._figures import Answer
+from deeplinear.lab._memory import Gate
 from deeplinear.lab._room import Cancelled, Watch
 from deeplinear.lab._settings import Settings
 
@@ -70,8 +71,8 @@ class Ticket:
 class Runs:
     """All simulations of a server."""
 
-    def __init__(self, settings: Settings, cache: Cache) -> None:
-        self._settings, self._cache = settings, cache
+    def __init__(self, settings: Settings, cache: Cache, gate: Gate) -> None:
+        self._settings, self._cache, self._gate = settings, cache, gate
         self._lock = threading.Lock()
         self._tasks: dict[str, Task] = {}
         self._tickets: dict[str, Ticket] = {}
@@ -140,13 +141,15 @@ class Runs:
             if answer is not None:
                 task.partial = answer.model_dump_json().encode()
             task.version += 1
+            self._gate.step_aside()
 
         try:
             if task.unwanted():
                 raise Cancelled
             task.state = "running"
             task.version += 1
-            answer = compute(Watch(tell, task.unwanted, self._settings.run_seconds))
+            with self._gate.inside():
+                answer = compute(Watch(tell, task.unwanted, self._settings.run_seconds))
             if answer.count() > self._settings.points:
                 raise LabError("size", "The answer has too many numbers. Ask for fewer times or smaller matrices.")
             task.answer = answer.model_dump_json().encode()

@@ -1,5 +1,6 @@
 """Who may ask: hosts, origins and sizes are checked before anything else, and every answer carries a strict policy."""
 
+import contextlib
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -33,8 +34,12 @@ def host_of(value: str) -> str:
         return ""
 
 
+class _Told(Exception):
+    """The head of an answer was sent, and nothing more is wanted."""
+
+
 class Guard:
-    """Refuses foreign hosts and origins and large requests, and adds the headers."""
+    """Refuses foreign hosts and origins and large requests, adds headers, and answers HEAD as GET without a body."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app, self.settings = app, settings
@@ -62,6 +67,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        head_only = scope["method"] == "HEAD"
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -70,7 +76,14 @@ class Guard:
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
+            if head_only and message["type"] == "http.response.start":
+                await send({"type": "http.response.body", "body": b""})
+                raise _Told
 
+        with contextlib.suppress(_Told):
+            await self._guarded({**scope, "method": "GET"} if head_only else scope, receive, sending)
+
+    async def _guarded(self, scope: Scope, receive: Receive, sending: Send) -> None:
         refusal = self._refusal(Headers(scope=scope), scope["method"])
         if refusal is not None:
             await response_of(refusal)(scope, receive, sending)

@@ -1,18 +1,41 @@
-"""Answers of views: computed on a few threads, kept, and made ready in the background."""
+"""Answers of views: computed on a few threads, kept, made ready in the background, and held within bounds of memory."""
 
 import asyncio
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import LabError, failure_of
 from deeplinear.lab._figures import Answer
+from deeplinear.lab._memory import Gate, drop_programs, resident
 from deeplinear.lab._room import Params, Room, View, Watch
 from deeplinear.lab._runs import Runs, Ticket
 from deeplinear.lab._settings import Settings
+
+LOOK = 1.0
+"""Seconds between two looks at the memory."""
+
+CALM = 10.0
+"""Seconds in which a moment without computations is awaited before they are held up for the sake of memory."""
+
+PATIENCE = 10.0
+"""Seconds that computations under way get then. Those that take longer keep the programs they use."""
+
+SPARE = 0.75
+"""Share of the memory that making ready may fill: the rest is for what is asked for."""
+
+WORTH = 200_000_000
+"""Bytes of programs that are worth dropping."""
+
+IDLE = 1.0
+"""Seconds without a request after which closed forms are made ready: compiling makes an answer three times slower."""
+
+DEFER = 10.0
+"""Seconds after which the next one is made ready though requests do not cease."""
 
 log = logging.getLogger(__name__)
 
@@ -28,29 +51,31 @@ class Service:
     def __init__(self, settings: Settings, rooms: tuple[Room, ...]) -> None:
         self.settings, self.rooms = settings, rooms
         self.cache = Cache(settings.cache_bytes)
-        self.runs = Runs(settings, self.cache)
-        self._asked = 0
-        self.warm_total = sum(view.kind == "closed" for room in rooms for view in room.views) if settings.warm else 0
-        self.warm_done, self.warm_now = 0, ""
+        self.gate = Gate()
+        self.runs = Runs(settings, self.cache, self.gate)
+        self._asked, self._latest = 0, -IDLE
+        self.warm_done, self.warm_total = 0, len(self._closed_forms(presets=True)) if settings.warm else 0
+        self.warm_now, self.note, self.dropped = "", "", 0
 
     def open(self) -> None:
         """Begin to work."""
         self._closed = threading.Event()
         self._pool = ThreadPoolExecutor(self.settings.answers, thread_name_prefix="lab-answer")
         self.runs.open()
-        if self.settings.warm:
-            threading.Thread(target=self._warm, args=[self._closed], name="lab-warm", daemon=True).start()
+        threading.Thread(target=self._keep, args=[self._closed], name="lab-keep", daemon=True).start()
 
     def compute(self, room: Room, view: View, params: Params) -> bytes:
         """The answer of a closed form, kept from before or new."""
         key = key_of(room, view, params)
-        found = self.cache.get(key)
-        if found is None:
+        return self.cache.get(key) or self._compute(key, view, params)
+
+    def _compute(self, key: str, view: View, params: Params) -> bytes:
+        with self.gate.inside():
             answer: Answer = view.answer(params, Watch(seconds=self.settings.answer_seconds))
-            if answer.count() > self.settings.points:
-                raise LabError("size", "The answer has too many numbers. Ask for fewer times or smaller matrices.")
-            found = answer.model_dump_json().encode()
-            self.cache.put(key, found)
+        if answer.count() > self.settings.points:
+            raise LabError("size", "The answer has too many numbers. Ask for fewer times or smaller matrices.")
+        found = answer.model_dump_json().encode()
+        self.cache.put(key, found)
         return found
 
     async def answer(self, room: Room, view: View, params: Params) -> tuple[bytes, float]:
@@ -59,6 +84,7 @@ class Service:
         if self._asked >= self.settings.answers + self.settings.waiting:
             raise LabError("busy", "The server has too many requests at once. Try again in a moment.")
         self._asked += 1
+        self._latest = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
             work = loop.run_in_executor(self._pool, self.compute, room, view, params)
@@ -75,15 +101,28 @@ class Service:
             raise LabError(failure.kind, failure.message, failure.fields) from error
         finally:
             self._asked -= 1
+            self._latest = time.monotonic()
         return found, 1000 * (time.perf_counter() - start)
 
     def start(self, room: Room, view: View, params: Params) -> Ticket:
         """Begin a simulation, or join one."""
         return self.runs.submit(key_of(room, view, params), lambda watch: view.answer(params, watch))
 
+    def kept(self, room: Room, view: View, params: Params) -> bytes | None:
+        """The answer of an earlier simulation, if it is kept."""
+        return self.cache.get(key_of(room, view, params))
+
     def status(self) -> dict[str, Any]:
-        """How far the server is with making closed forms ready."""
-        return {"ready": self.warm_done, "of": self.warm_total, "now": self.warm_now, "cached_bytes": self.cache.size}
+        """How far the server is with making closed forms ready, and its memory."""
+        return {
+            "ready": self.warm_done,
+            "of": self.warm_total,
+            "now": self.warm_now,
+            "note": self.note,
+            "dropped": self.dropped,
+            "memory_bytes": resident(),
+            "cached_bytes": self.cache.size,
+        }
 
     def close(self) -> None:
         """End all work."""
@@ -91,16 +130,51 @@ class Service:
         self.runs.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _warm(self, closed: threading.Event) -> None:
-        self.warm_done = 0
-        for room in self.rooms:
-            for view in (one for one in room.views if one.kind == "closed"):
-                if closed.is_set():
-                    return
-                self.warm_now = f"{room.title}: {view.title}"
-                try:
-                    self.compute(room, view, view.params())
-                except Exception:
-                    log.exception("%s could not be made ready.", self.warm_now)
-                self.warm_done += 1
-        self.warm_now = ""
+    def _closed_forms(self, *, presets: bool) -> list[tuple[Room, View, Params]]:
+        """Closed forms with their defaults, and after them the presets."""
+        views = [(room, view, view.params()) for room in self.rooms for view in room.views]
+        named = [(room, room.view(one.view), one) for room in self.rooms for one in room.presets] if presets else []
+        found = [*views, *((room, view, view.params(**one.values)) for room, view, one in named)]
+        return [(room, view, params) for room, view, params in found if view.kind == "closed"]
+
+    def _keep(self, closed: threading.Event) -> None:
+        """Make closed forms ready, and look after the memory from then on."""
+        if self.settings.warm:
+            self._warm(closed, self._closed_forms(presets=True))
+        bound = self.settings.memory_bytes
+        while not closed.wait(LOOK):
+            if resident() > bound:
+                self._drop()
+                bound = max(self.settings.memory_bytes, resident() + WORTH)  # where the limit cannot be kept
+                if self.settings.warm:
+                    self._warm(closed, self._closed_forms(presets=False))
+                self.note = ""
+
+    def _warm(self, closed: threading.Event, forms: Sequence[tuple[Room, View, Params]]) -> None:
+        """Compute closed forms, whether their answers are kept or not, so that they are compiled."""
+        self.warm_done, self.warm_total = 0, len(forms)
+        for room, view, params in forms:
+            until = time.monotonic() + DEFER
+            while time.monotonic() < min(until, self._latest + IDLE) and not closed.wait(0.05):
+                pass
+            if closed.is_set() or resident() > SPARE * self.settings.memory_bytes:
+                break
+            self.warm_now = f"{room.title}: {view.title}"
+            try:
+                self._compute(key_of(room, view, params), view, params)
+            except Exception:
+                log.exception("%s could not be made ready.", self.warm_now)
+            self.warm_done += 1
+        self.warm_now, self.warm_total = "", self.warm_done
+
+    def _drop(self) -> None:
+        """Drop compiled programs at a moment without computations."""
+        self.note = (
+            f"Compiled programs are dropped to stay within {self.settings.memory_bytes / 1e9:.3g} GB of memory; sizes "
+            "that were used before take a moment once more."
+        )
+        with self.gate.alone(CALM, PATIENCE) as empty:
+            if not empty:
+                log.warning("Compiled programs are dropped although a computation is under way.")
+            drop_programs()
+        self.dropped += 1

@@ -7,6 +7,9 @@ from pydantic import BaseModel, Field
 Verdict = Literal["holds", "fails", "untold"]
 Number = float | None
 
+PICTURES = {"figure.svg": "image/svg+xml", "figure.png": "image/png"}
+"""Files that are pictures a page can show, the better first."""
+
 
 class Picture(BaseModel):
     """A picture: what it is asked for by, and its kind."""

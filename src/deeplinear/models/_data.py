@@ -201,14 +201,14 @@ def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) ->
     if found.shape[0] > min(rows, columns):
         most = min(rows, columns)
         raise ValueError(f"spectral_target: values must be at most {most} for shape {shape}, but are {found.shape[0]}.")
-    return _spectral(key, found, (rows, columns))
+    # Random bases are compiled for each side, not for each pair of sides.
+    left, right = (random_orthogonal(k, side) for k, side in zip(jax.random.split(key), (rows, columns), strict=True))
+    return _spectral(left, found, right)
 
 
-@functools.partial(jax.jit, static_argnames=("shape",))
-def _spectral(key: Key[Array, ""], values: Float[Array, " rank"], shape: tuple[int, int]) -> Matrix:
-    key_left, key_right = jax.random.split(key)
-    left, right = (random_orthogonal(k, n)[:, : len(values)] for k, n in zip((key_left, key_right), shape, strict=True))
-    return (left * values) @ right.T
+@jax.jit
+def _spectral(left: Matrix, values: Float[Array, " rank"], right: Matrix) -> Matrix:
+    return (left[:, : len(values)] * values) @ right[:, : len(values)].T
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "rank"))

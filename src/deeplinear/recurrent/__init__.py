@@ -3,6 +3,7 @@
 from deeplinear.recurrent._ambiguity import (
     ExtrapolationInterval as ExtrapolationInterval,
     extrapolation_interval as extrapolation_interval,
+    moment_openness as moment_openness,
     upper_principal_moment as upper_principal_moment,
 )
 from deeplinear.recurrent._certificate import (

@@ -175,28 +175,64 @@ def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> 
         >>> float(upper_principal_moment([0.5], [1.0], low=0.0, high=1.0))
         0.5
     """
-    where = "upper_principal_moment"
-    check_x64(where)
-    x = np.asarray(checked_layer(where, "atoms", atoms), dtype=float)
-    check_shape(where, "atoms", x, (None,))
-    check_finite(where, "atoms", x)
-    p = np.asarray(checked_layer(where, "weights", weights), dtype=float)
-    check_shape(where, "weights", p, x.shape)
-    check_finite(where, "weights", p)
-    a, b = _checked_ends(where, low, high)
-    if len(x) == 0:
-        raise ValueError(f"{where}: atoms must hold at least one point, but is empty.")
-    if x.min() < a or x.max() > b:
-        raise ValueError(f"{where}: atoms must lie in [{a:g}, {b:g}], but span [{x.min():g}, {x.max():g}].")
-    repeated = len(x) - len(np.unique(x))
-    if repeated:
-        raise HypothesisError("distinct atoms", repeated, 0, "Merge those that are equal.")
-    if p.min() <= 0:
-        raise HypothesisError("positive weights", float(-p.min()), 0.0, "Drop idle atoms.")
+    x, p, a, b = _checked_measure("upper_principal_moment", atoms, weights, low, high)
     apart = x[:, None] - x + np.eye(len(x))
     room = p * (x - a) * (b - x) * np.prod(apart, axis=1) ** 2
     gap = 0.0 if room.min() <= 0 else 1 / float(np.sum(1 / room))
     return jnp.asarray(float(p @ x ** (2 * len(x))) + gap, dtype=float)
+
+
+def moment_openness(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[np.ndarray, " known"]:
+    r"""How much the first moments of a measure leave open about the next one, for one known moment and more.
+
+    With the canonical moments $p_i$ of the measure on $[a, b]$, $q_i = 1 - p_i$ and mass $m$, the $k$-th moment of
+    positive measures that share those before fills an interval of length
+    $$m\,(b - a)^k\prod_{i=1}^{k-1}p_iq_i.$$
+    For $n$ atoms inside the interval it is zero from $k = 2n + 1$ known moments on.
+
+    Args:
+        atoms: $x_i$, distinct points of the interval.
+        weights: Positive.
+        low: $a$.
+        high: $b$.
+
+    Returns:
+        Lengths for $k = 1, \dots, 2n + 1$ known moments.
+
+    Raises:
+        HypothesisError: Repeated atoms, or weights that are not positive.
+
+    Example:
+        >>> moment_openness([0.5], [1.0], low=0.0, high=1.0)
+        array([1.  , 0.25, 0.  ])
+    """
+    x, p, a, b = _checked_measure("moment_openness", atoms, weights, low, high)
+    diagonal, beside = _jacobi((x - a) / (b - a), p / p.sum())
+    # The chain of the measure: sums are the diagonal of its Jacobi matrix, products the squares beside it.
+    chain = [float(diagonal[0])]
+    for square, entry in zip(beside**2, diagonal[1:], strict=True):
+        chain.append(float(square) / chain[-1] if chain[-1] > 0 else 0.0)
+        chain.append(float(entry) - chain[-1])
+    lengths, rest = [float(p.sum()) * (b - a)], 1.0
+    for link in chain:
+        share = min(max(link / rest, 0.0), 1.0) if rest > 0 else 0.0
+        rest = 1.0 - share
+        lengths.append(lengths[-1] * (b - a) * share * rest)
+    return np.array([*lengths, 0.0])
+
+
+def _jacobi(x: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Diagonal and what is beside it of the Jacobi matrix of a measure of mass one, by Lanczos' method."""
+    basis, diagonal, beside = [np.sqrt(p)], [], []
+    for _ in range(len(x)):
+        diagonal.append(float(basis[-1] @ (x * basis[-1])))
+        rest = x * basis[-1]
+        for _ in range(2):
+            for vector in basis:
+                rest = rest - (vector @ rest) * vector
+        beside.append(float(np.linalg.norm(rest)))
+        basis.append(rest / max(beside[-1], 1e-300))
+    return np.array(diagonal), np.array(beside[:-1])
 
 
 class _Programme(NamedTuple):
@@ -282,3 +318,27 @@ def _checked_ends(where: str, low: Any, high: Any) -> tuple[float, float]:
     check_number(where, "low", low)
     check_number(where, "high", high, above=float(low))
     return float(low), float(high)
+
+
+def _checked_measure(
+    where: str, atoms: Any, weights: Any, low: Any, high: Any
+) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Distinct atoms in an interval, their positive weights, and its ends; or a refusal."""
+    check_x64(where)
+    x = np.asarray(checked_layer(where, "atoms", atoms), dtype=float)
+    check_shape(where, "atoms", x, (None,))
+    check_finite(where, "atoms", x)
+    p = np.asarray(checked_layer(where, "weights", weights), dtype=float)
+    check_shape(where, "weights", p, x.shape)
+    check_finite(where, "weights", p)
+    a, b = _checked_ends(where, low, high)
+    if len(x) == 0:
+        raise ValueError(f"{where}: atoms must hold at least one point, but is empty.")
+    if x.min() < a or x.max() > b:
+        raise ValueError(f"{where}: atoms must lie in [{a:g}, {b:g}], but span [{x.min():g}, {x.max():g}].")
+    repeated = len(x) - len(np.unique(x))
+    if repeated:
+        raise HypothesisError("distinct atoms", repeated, 0, "Merge those that are equal.")
+    if p.min() <= 0:
+        raise HypothesisError("positive weights", float(-p.min()), 0.0, "Drop idle atoms.")
+    return x, p, a, b

@@ -55,7 +55,7 @@ For $L = 2$ instead $\sigma_2/\sigma_1 = ((m-1)/(m+d-1))^2$: the scale $\alpha$ 
 $\sigma_2 \to 0$ as $\alpha \to 0$, once $m$ is below $m^\star = (L-2)\,d\,\alpha^{2-L}(sw^\star)^{(L-2)/L}$.
 """,
     views=(
-        View("mask", "Mask", Task, answer_mask, script_mask, lambda params: None, hint="Paint; change the depth."),
+        View("mask", "Mask", Task, answer_mask, script_mask, None, hint="Paint; change the depth."),
         View(
             "limit",
             "Limit on blocks",

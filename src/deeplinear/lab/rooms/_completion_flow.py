@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from deeplinear.core import RESULTS, Trajectory
-from deeplinear.dynamics import resume, simulate, steady, until
+from deeplinear.dynamics import GradientFlow, steady, until
 from deeplinear.lab._figures import Answer, Axis, Fact, Matrix, curves, line, rows
 from deeplinear.lab._recipes import command, script
 from deeplinear.lab._room import Watch, slider
@@ -22,6 +22,8 @@ from deeplinear.lab.rooms._completion_setting import (
     task_script,
     widths_of,
 )
+from deeplinear.lab.rooms._live import simulate_live
+from deeplinear.lab.rooms._shell import csv_file
 from deeplinear.probes import loss, product
 
 PIECE = 64
@@ -56,12 +58,9 @@ class FlowParams(Task):
     below: float = UNTIL
 
 
-def joined(runs: list[Trajectory]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drawn(run: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times after the start, losses and products, thinned to what is drawn."""
-    parts = [
-        np.concatenate([np.asarray(values) for values in column])
-        for column in zip(*((run.times, run["loss"], run["product"]) for run in runs), strict=True)
-    ]
+    parts = [np.asarray(values) for values in (run.times, run["loss"], run["product"])]
     keep = np.flatnonzero(parts[0] > 0)
     if len(keep) > DRAWN:
         keep = keep[np.unique(np.linspace(0, len(keep) - 1, DRAWN).round().astype(int))]
@@ -86,8 +85,8 @@ def shared(*matrices: np.ndarray) -> dict[str, Any]:
     return {"low": -most, "high": most}
 
 
-def _flow_figures(setting: Setting, end: End, runs: list[Trajectory]) -> list[Any]:
-    times, losses, products = joined(runs)
+def _flow_figures(setting: Setting, end: End, run: Trajectory) -> list[Any]:
+    times, losses, products = drawn(run)
     values = spectrum(products)
     now = time_axis("time", times, losses)
     series = [line(f"σ{k + 1}", times, values[:, k], colour=k) for k in range(values.shape[1])]
@@ -115,7 +114,7 @@ def _flow_figures(setting: Setting, end: End, runs: list[Trajectory]) -> list[An
     ]
 
 
-def _flow_facts(setting: Setting, end: End, run: Trajectory, steps: int, below: float) -> list[Fact]:
+def _flow_facts(setting: Setting, end: End, run: Trajectory, below: float) -> list[Fact]:
     layers = [np.asarray(layer) for layer in run.params]
     final = layers[0]
     for layer in layers[1:]:
@@ -149,37 +148,35 @@ def _flow_facts(setting: Setting, end: End, run: Trajectory, steps: int, below: 
                 label="Distance from the closed form", value=f"{gap:.2g}", tone="good" if good else "warning", note=note
             )
         )
-    facts.append(Fact(label="Steps of the integrator", value=str(steps)))
+    facts.append(Fact(label="Steps of the integrator", value=str(int(run.stats["accepted_steps"]))))
     return facts
 
 
 def answer_flow(params: FlowParams, watch: Watch) -> Answer:
     """The flow in pieces, each told as it comes."""
     setting = setting_of(params)
-    watch(0.0, "compiling")
     end = end_of(params, setting)
-    done = 0.0
-    settings: dict[str, Any] = {
-        "until": [until(loss, below=params.below), steady(REST)],
-        "probes": [loss, product],
-        "progress": lambda told: watch(done, f"t = {told.t:.3g}"),
-    }
-    spacing = 2.0 ** (np.arange(1, PIECE + 1) / PIECE)
-    times = BEGIN / np.abs(setting.target[setting.mask]).max() * spacing
-    runs = [simulate(setting.problem, setting.layers, times=times, max_steps=MOST, **settings)]
+    first = BEGIN / np.abs(setting.target[setting.mask]).max()
+    spacing = first * 2.0 ** (np.arange(1, PIECE + 1) / PIECE)
     begin = max(float(setting.problem.value(setting.layers)), 10 * params.below)
-    steps = int(runs[0].stats["accepted_steps"])
-    while runs[-1].result == RESULTS.completed and steps < MOST and len(runs) < PIECES:
-        last = max(float(runs[-1].final("loss")), params.below)
-        done = max(math.log(begin / last) / math.log(begin / params.below), len(runs) / PIECES)
-        watch(done, f"t = {times[-1]:.3g}, loss {last:.2g}", Answer(figures=_flow_figures(setting, end, runs)))
-        times = 2 * times
-        runs.append(resume(runs[-1], setting.problem, times=times, max_steps=MOST - steps, **settings))
-        steps += int(runs[-1].stats["accepted_steps"])
-    if runs[-1].result == RESULTS.diverged:
-        runs[-1].raise_on_failure()
-    facts = _flow_facts(setting, end, runs[-1], steps, params.below)
-    return Answer(figures=_flow_figures(setting, end, runs), facts=facts)
+
+    def share(number: int, run: Trajectory) -> float:
+        last = max(float(run.final("loss")), params.below)
+        return max(math.log(begin / last) / math.log(begin / params.below), number / PIECES)
+
+    run = simulate_live(
+        watch,
+        lambda part: Answer(figures=_flow_figures(setting, end, part)),
+        setting.problem,
+        setting.layers,
+        GradientFlow(),
+        [2.0**number * spacing for number in range(PIECES)],
+        share=share,
+        max_steps=MOST,
+        until=[until(loss, below=params.below), steady(REST)],
+        probes=[loss, product],
+    )
+    return Answer(figures=_flow_figures(setting, end, run), facts=_flow_facts(setting, end, run, params.below))
 
 
 def script_flow(params: FlowParams) -> str:
@@ -200,11 +197,6 @@ print(completed, effective_rank(jnp.asarray(completed)))
     )
 
 
-def _file(name: str, matrix: np.ndarray) -> str:
-    lines = "".join(",".join(f"{value:.12g}" for value in row) + r"\n" for row in np.asarray(matrix, dtype=float))
-    return f"printf '{lines}' > {name}"
-
-
 def command_flow(params: FlowParams) -> str:
     """Files of the mask and the target, and the simulation of them."""
     setting = setting_of(params)
@@ -216,9 +208,9 @@ def command_flow(params: FlowParams) -> str:
     rank = min(params.rank, *setting.mask.shape)
     random: dict[str, Any] = {"rank": rank, "scale": params.value}
     of_target: dict[str, Any] = random if params.target == "random" else {"target": "target.csv"}
-    files = [_file("mask.csv", setting.mask)]
+    files = [csv_file("mask.csv", setting.mask)]
     if params.target != "random":
-        files.append(_file("target.csv", setting.target))
+        files.append(csv_file("target.csv", setting.target))
     run = command(
         "simulate",
         widths=widths_of(setting.mask.shape, params.depth),

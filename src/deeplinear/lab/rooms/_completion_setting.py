@@ -2,17 +2,16 @@
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field
 
 from deeplinear.core import HypothesisError
 from deeplinear.exact import Ending, block_limit, diagonal_limit, disconnected
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._recipes import keys_of
-from deeplinear.lab._room import Params, choice, grid, slider, whole
+from deeplinear.lab._room import Cells, Params, choice, grid, slider, whole
 from deeplinear.models import (
     AbstractInit,
     AlphaM,
@@ -35,7 +34,9 @@ DEEPEST = 5
 LARGEST = 1e3
 """Largest target of a seen entry; beyond it the flow is needlessly stiff."""
 
-Cells = list[Annotated[list[bool], Field(min_length=1, max_length=SIDE)]]
+SQUARE = {"start": ["alpha-m"]}
+"""Starts that need as many rows as columns."""
+
 Kind = Literal["alpha-m", "diagonal", "gaussian"]
 Truth = Literal["powers", "random"]
 
@@ -50,7 +51,9 @@ VALUE: Any = slider(1.0, 0.1, 10.0, "Size w* of the target", log=True)
 class Pattern(Params):
     """Entries that are seen."""
 
-    mask: Cells = grid(np.eye(3, dtype=bool).tolist(), SIDE, "Entries that are seen", about="Click or drag to paint.")
+    mask: Cells = grid(
+        np.eye(3, dtype=bool).tolist(), SIDE, "Entries that are seen", about="Click or drag to paint.", square=SQUARE
+    )
 
 
 class Start(Params):
@@ -226,8 +229,9 @@ def end_of(params: Task, setting: Setting) -> End:
     if depth == 2 and alone:
         try:
             first, second = disconnected(setting.problem, setting.layers).limit()
-        except HypothesisError as error:
-            return End(None, str(error), stuck=True)
+        except HypothesisError:
+            how = "Row and column of a seen entry start exactly opposed: the flow takes both to zero, and misses it."
+            return End(None, how, stuck=True)
         return End(np.asarray(second) @ np.asarray(first), "two layers, one seen entry in each row and column")
     return End(None, "No closed form knows where this flow ends: run it.")
 

@@ -13,11 +13,11 @@ from deeplinear.exact import warm_start_bounds
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Axis, Fact, Matrix, Table, curves, line, rows
 from deeplinear.lab._recipes import script
-from deeplinear.lab._room import Watch, grid
-from deeplinear.lab.rooms._completion_flow import MOST, UNTIL, joined, rank_axis, shared, time_axis
+from deeplinear.lab._room import Cells, Watch, grid
+from deeplinear.lab.rooms._completion_flow import MOST, UNTIL, drawn, rank_axis, shared, time_axis
 from deeplinear.lab.rooms._completion_setting import (
     SIDE,
-    Cells,
+    SQUARE,
     Pattern,
     Setting,
     Task,
@@ -32,10 +32,11 @@ from deeplinear.lab.rooms._completion_setting import (
 from deeplinear.models import AlphaM, DeepLinear, MatchedGaussian
 from deeplinear.probes import loss, product
 
-OTHERS = (1.5, 2.0, 5.0, 10.0, 100.0, 1000.0, math.inf)
-"""Ratios m that warm and cold starts are compared at, beside the chosen one."""
+OTHERS = (1.5, 2.0, 5.0, 10.0, 30.0, 100.0, 1000.0, math.inf)
+"""Ratios m that warm and cold starts are compared at, beside the chosen one; without it, or else without 30."""
 
-MEMBERS = len(OTHERS) + 1
+MEMBERS = len(OTHERS)
+"""Starts that are compared, the chosen one among them."""
 
 LOST = 0.1
 """Difference of effective ranks, warm and cold, above which plasticity counts as lost."""
@@ -45,7 +46,11 @@ class Reveal(Pattern):
     """Entries that are seen later."""
 
     more: Cells = grid(
-        [[False, True, False], [False] * 3, [False] * 3], SIDE, "Revealed later", about="As large as the first grid."
+        [[False, True, False], [False] * 3, [False] * 3],
+        SIDE,
+        "Revealed later",
+        about="As large as the first grid.",
+        square=SQUARE,
     )
 
 
@@ -75,7 +80,9 @@ def _members(params: WarmParams, shape: tuple[int, ...]) -> tuple[list[Any], lis
     if shape[0] != shape[1]:
         text = "Starts of ratio m need as many rows as columns. Take the Gaussian start, or a square mask."
         raise LabError("value", text, ["mask", "start"])
-    ms = [params.m if params.start == "alpha-m" else math.inf, *OTHERS]
+    chosen = params.m if params.start == "alpha-m" else math.inf
+    left_out = chosen if chosen in OTHERS else 30.0
+    ms = [chosen, *(m for m in OTHERS if m != left_out)]
     return [AlphaM(alpha_of(params), m) for m in ms], ["∞" if math.isinf(m) else f"{m:.4g}" for m in ms]
 
 
@@ -111,7 +118,7 @@ def _curve(run: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     first = run.member(0)
     if not np.all(np.isfinite(first.times)):
         return np.zeros(0), np.zeros(0), np.zeros(0)
-    times, losses, products = joined([first])
+    times, losses, products = drawn(first)
     return times, losses, effective_ranks(spectrum(products))
 
 

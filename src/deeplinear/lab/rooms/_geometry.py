@@ -1,7 +1,7 @@
 """Room 4: the geometry that depth gives to matrices."""
 
 from deeplinear.lab._room import Preset, Room, View
-from deeplinear.lab.rooms._geometry_cloud import CloudParams, answer_cloud, cloud_script
+from deeplinear.lab.rooms._geometry_cloud import CloudParams, answer_cloud, cloud_command, cloud_script
 from deeplinear.lab.rooms._geometry_entropy import (
     MapParams,
     RelaxParams,
@@ -10,7 +10,7 @@ from deeplinear.lab.rooms._geometry_entropy import (
     map_script,
     relaxation_script,
 )
-from deeplinear.lab.rooms._geometry_paths import PathParams, answer_paths, path_script
+from deeplinear.lab.rooms._geometry_paths import PathParams, answer_paths, path_command, path_script
 
 TURNED = [[0.4536, -0.8912], [0.8912, 0.4536]]
 """A rotation by 1.1."""
@@ -44,7 +44,7 @@ $\tfrac1p\sum s_i^p$ less $S_L/\beta$ rests at equal singular values $\left(\tfr
             PathParams,
             answer_paths,
             path_script,
-            lambda params: None,
+            path_command,
             hint="Change an entry of A or B. Each colour is a depth.",
         ),
         View(
@@ -53,7 +53,7 @@ $\tfrac1p\sum s_i^p$ less $S_L/\beta$ rests at equal singular values $\left(\tfr
             MapParams,
             answer_map,
             map_script,
-            lambda params: None,
+            None,
             hint="Click or drag in a map: the two singular values follow.",
         ),
         View(
@@ -62,7 +62,7 @@ $\tfrac1p\sum s_i^p$ less $S_L/\beta$ rests at equal singular values $\left(\tfr
             RelaxParams,
             answer_relaxation,
             relaxation_script,
-            lambda params: None,
+            None,
             hint="Lower the power p below the critical one and watch a singular value split off.",
         ),
         View(
@@ -71,7 +71,7 @@ $\tfrac1p\sum s_i^p$ less $S_L/\beta$ rests at equal singular values $\left(\tfr
             CloudParams,
             answer_cloud,
             cloud_script,
-            lambda params: None,
+            cloud_command,
             kind="run",
             hint="Starts many random matrices and lets them complete a matrix of which the diagonal is known.",
         ),
@@ -109,20 +109,35 @@ $\tfrac1p\sum s_i^p$ less $S_L/\beta$ rests at equal singular values $\left(\tfr
             {"modes": "10", "power": 2.0, "beta": 1.0, "spread": 0.3162, "duration": 4.0},
             "Ten singular values become equal, at √4.5.",
         ),
-        Preset("One of five splits off", "relaxation", {"modes": "5", "power": 0.4, "spread": 0.5, "duration": 30.0}),
+        Preset(
+            "One of five splits off",
+            "relaxation",
+            {"modes": "5", "power": 0.4, "spread": 0.5, "duration": 30.0},
+            "Below the critical power four stay together and one parts from them.",
+        ),
         Preset(
             "Figure 4.1a",
             "cloud",
             {"size": 2, "deviation": 0.01, "starts": 100, "horizon": 200.0},
             "Small starts end near the hyperbola. The time is twice the thesis', whose energy has no factor ½.",
         ),
-        Preset("Figure 4.2, size 5", "cloud", {"size": 5, "deviation": 0.4472, "starts": 60, "horizon": 10.0}),
+        Preset(
+            "Figure 4.2, size 5",
+            "cloud",
+            {"size": 5, "deviation": 0.4472, "starts": 60, "horizon": 10.0},
+            "Entries of standard deviation 1/√5 at the start.",
+        ),
         Preset(
             "Figure 4.5b, with entropy",
             "cloud",
             {"size": 2, "deviation": 0.01, "starts": 60, "horizon": 100.0, "temperature": 0.05},
             "β = 20.",
         ),
-        Preset("A single layer for comparison", "cloud", {"layers": "1", "deviation": 0.1, "horizon": 20.0}),
+        Preset(
+            "A single layer for comparison",
+            "cloud",
+            {"layers": "1", "deviation": 0.1, "horizon": 20.0},
+            "Its free entries do not move: no low rank.",
+        ),
     ),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from deeplinear.core import spectrum_effective_rank
 from deeplinear.geometry import free_energy, matrix_flow
 from deeplinear.lab._figures import Answer, Axis, Fact, Mark, curves, line
-from deeplinear.lab._recipes import script
+from deeplinear.lab._recipes import command, script
 from deeplinear.lab._room import Params, Watch, choice, slider, whole
 from deeplinear.models import AbstractLoss, Completion
 
@@ -21,6 +21,9 @@ TRAILS = 12
 
 STEPS = 3_000
 """Most steps between two moments."""
+
+RTOL = 1e-6
+"""Relative tolerance of the flow."""
 
 GRADIENT = 1e-5
 """Norm of the gradient at which a start has arrived."""
@@ -89,8 +92,8 @@ def answer_cloud(params: CloudParams, watch: Watch) -> Answer:
                 depth,
                 [step],
                 normalised=True,
-                rtol=1e-6,
-                atol=1e-9 * min(float(np.max(np.abs(first))), 1.0),
+                rtol=RTOL,
+                atol=1e-3 * RTOL * min(float(np.max(np.abs(first))), 1.0),
                 gradient=GRADIENT,
                 largest=LARGEST if params.temperature > 0 else 1e6,
                 points=False,
@@ -250,3 +253,20 @@ ranks = spectrum_effective_rank(flow.spectra)  # starts first
 print(ranks[:, -1].mean(), set(flow.status))
 """
     )
+
+
+def cloud_command(params: CloudParams) -> str | None:
+    """The same starts and their ends, as an experiment; there is one of size 2 and infinite depth."""
+    if params.size != 2 or params.layers != "inf" or params.temperature > 0:
+        return None
+    settings = {
+        "seeds": params.starts,
+        "deviation": params.deviation,
+        "factor": 1,
+        "horizon": params.horizon,
+        "gradient": GRADIENT,
+        "rtol": RTOL,
+        "seed": params.seed,
+    }
+    given = (f"{key}={value:.12g}" for key, value in settings.items())
+    return " ".join([command("experiment run geometry/fig4.1a"), *given])

@@ -32,6 +32,9 @@ LOW, HIGH = 0.02, 3.0
 POINTS = 60
 """Times of a flow."""
 
+ACCURACY = 1e-7
+"""Relative tolerance of a flow; one whose forces balance to ten times this, relative to those at rest, has arrived."""
+
 DEEP = {"2": "2", "3": "3", "5": "5", "10": "10", "inf": "infinite"}
 Deep = Literal["2", "3", "5", "10", "inf"]
 
@@ -65,10 +68,11 @@ def _depth(params: Thermal) -> float:
     return math.inf if params.depth == "inf" else int(params.depth)
 
 
-def _flow(params: Thermal, start: Any, times: Any) -> MatrixFlow:
+def _flow(params: Thermal, start: Any, times: Any, rest: Equilibrium) -> MatrixFlow:
     """Flow of the free energy; it keeps the singular vectors, so that the spectrum moves by itself."""
     depth = _depth(params)
     energy = free_energy(PowerEnergy(params.power), params.beta, depth)
+    force = float(rest.spectrum[0]) ** (params.power - 1)
     return matrix_flow(
         energy,
         start,
@@ -76,8 +80,9 @@ def _flow(params: Thermal, start: Any, times: Any) -> MatrixFlow:
         times,
         normalised=True,
         coordinates="spectral",
-        rtol=1e-7,
+        rtol=ACCURACY,
         atol=1e-11,
+        gradient=10 * ACCURACY * force,
         points=False,
         steps=20_000,
     )
@@ -151,7 +156,7 @@ def answer_map(params: MapParams, watch: Watch) -> Answer:
     pull = force / params.beta - here ** (params.power - 1)
     equal, split = _equilibria(params, 2)
     times = np.concatenate([[0.0], np.geomspace(params.until / 1000, params.until, POINTS)])
-    flow = _flow(params, np.diag(here), times)
+    flow = _flow(params, np.diag(here), times, equal)
     way = flow.spectra if here[0] >= here[1] else flow.spectra[:, ::-1]
     rests = [("equilibrium", equal.spectrum[None], equal.stable)]
     rests += [("split", np.stack([one.spectrum, one.spectrum[::-1]]), one.stable) for one in split]
@@ -271,12 +276,13 @@ def _branches(params: RelaxParams) -> list[Series]:
 def answer_relaxation(params: RelaxParams, watch: Watch) -> Answer:
     """Singular values on their way to equilibrium."""
     size, times = int(params.modes), np.linspace(0.0, params.duration, POINTS)
-    flow = _flow(params, _start(params), times)
     equal, split = _equilibria(params, size)
+    flow = _flow(params, _start(params), times, equal)
     value = float(equal.spectrum[0])
     reached = times <= float(flow.end_times) * (1 + 1e-12)
-    spectra = np.where(reached[:, None], flow.spectra, math.nan)
-    spread = spectra[:, 0] - spectra[:, -1]
+    # What has arrived stays; what ended for another reason is not known any more.
+    spectra = np.where(reached[:, None] | (flow.status[0] == "converged"), flow.spectra, math.nan)
+    spread = np.where(reached, spectra[:, 0] - spectra[:, -1], math.nan)
     lines = [line(f"s{i + 1}", times, spectra[:, i], colour=i, legend=False) for i in range(size)]
     decay = [line("largest − smallest", times, np.where(spread > 1e-8, spread, math.nan), colour=0)]
     late = np.flatnonzero(np.isfinite(spread) & (spread < 0.02 * value) & (spread > 1e-6))

@@ -11,20 +11,24 @@ from deeplinear.core import HypothesisError
 from deeplinear.geometry import (
     Connection,
     curve_length,
-    distance_lower_bound,
     explicit_geodesic,
     geodesic,
     geodesic_between,
     rotation_chord,
 )
 from deeplinear.lab._figures import Answer, Axis, Curves, Fact, Table, curves, line
-from deeplinear.lab._recipes import script
+from deeplinear.lab._recipes import command, script
 from deeplinear.lab._room import Entries, Params, Watch, entries, switch
+from deeplinear.lab.rooms._shell import csv_file
 
 DEPTHS: tuple[float, ...] = (1, 2, 3, 5, math.inf)
 """Depths that are compared; each has its place in the palette."""
 
-TIMES = np.linspace(0.0, 1.0, 41)
+TIMES = np.linspace(0.0, 1.0, 21)
+"""Where a path is drawn; each costs a step of the integrator."""
+
+FINE = np.linspace(0.0, 1.0, 41)
+"""Where the straight line is measured."""
 
 WORST = 30.0
 """Largest ratio of singular values of an end: beyond it some paths take many seconds to find."""
@@ -76,10 +80,10 @@ class Way:
 def _way(a: np.ndarray, b: np.ndarray, depth: float, normalised: bool) -> Way:
     try:
         found = geodesic_between(a, b, depth, normalised=normalised)
-    except HypothesisError as error:
-        return Way(depth, None, None, str(error))
+    except HypothesisError:
+        return Way(depth, None, None, _refusal(a, b))
     if not found.converged:
-        return Way(depth, found, None, found.message)
+        return Way(depth, found, None, f"At depth {depth_word(depth)} no geodesic was found: {found.message}")
     if found.case == "numeric":
         # As exact as a picture needs, which takes a third of the time.
         path = geodesic(a, depth, TIMES, momentum=found.momentum, normalised=normalised, rtol=1e-8, atol=1e-10)
@@ -88,14 +92,29 @@ def _way(a: np.ndarray, b: np.ndarray, depth: float, normalised: bool) -> Way:
     return Way(depth, found, np.asarray(explicit_geodesic(a, b, depth).points(TIMES)))
 
 
+def _refusal(a: np.ndarray, b: np.ndarray) -> str:
+    """Why no path of some depth joins two matrices."""
+    one, other = np.linalg.det(a), np.linalg.det(b)
+    if one * other < 0:
+        return (
+            f"From depth 2 on no path joins A and B: det A = {one:.3g} and det B = {other:.3g} have opposite signs. "
+            "Between them stand the singular matrices, infinitely far away. Only depth 1 is drawn."
+        )
+    which = "A" if abs(one) <= abs(other) else "B"
+    return (
+        f"From depth 2 on paths need invertible matrices, and {which} is singular, or so nearly that rounding cannot "
+        "tell. Only depth 1 is drawn."
+    )
+
+
 def _line_length(a: np.ndarray, b: np.ndarray, depth: float, normalised: bool) -> float:
     """Length of the straight line, not a number where it comes too near a singular matrix."""
-    points = a + TIMES[:, None, None] * (b - a)
+    points = a + FINE[:, None, None] * (b - a)
     values = np.linalg.svd(points, compute_uv=False)
     if depth > 1 and np.min(values[:, 1]) < NEAR * np.max(values[:, 0]):
         return math.nan
     move = np.broadcast_to(b - a, points.shape)
-    return curve_length(points, depth, times=TIMES, velocity=move, normalised=normalised)
+    return curve_length(points, depth, times=FINE, velocity=move, normalised=normalised)
 
 
 def _pictures(ways: list[Way], lengths: Curves) -> list[Any]:
@@ -244,9 +263,7 @@ def answer_paths(params: PathParams, watch: Watch) -> Answer:
         depths = DEPTHS[:1]
     ways = [_way(a, b, depth, params.normalised) for depth in depths]
     straight = [_line_length(a, b, way.depth, params.normalised) if way.found else math.nan for way in ways]
-    bounds = [
-        distance_lower_bound(a, b, way.depth, normalised=params.normalised) if way.found else math.nan for way in ways
-    ]
+    bounds = [float(way.found.lower_bound) if way.found else math.nan for way in ways]
     found = [
         [
             way.label.removeprefix("depth "),
@@ -292,3 +309,12 @@ for depth in (1, 2, 3, 5, np.inf):
         print(path.points[len(path.points) // 2], path.spectra[len(path.points) // 2])
 """
     )
+
+
+def path_command(params: PathParams) -> str:
+    """Files of both matrices, and the geodesic of every depth."""
+    options = {"normalised": params.normalised, "points": len(TIMES), "out": "depth-$depth"}
+    one = command("geodesic a.csv b.csv", depth="$depth", **options)
+    depths = " ".join("inf" if math.isinf(depth) else f"{depth:g}" for depth in DEPTHS)
+    files = [csv_file("a.csv", params.start), csv_file("b.csv", params.end)]
+    return "\n".join([*files, f"for depth in {depths}; do {one}; done"])

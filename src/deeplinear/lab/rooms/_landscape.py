@@ -1,9 +1,9 @@
 """Room 3: the loss landscape, from two weights to deep networks."""
 
 from deeplinear.lab._room import Preset, Room, View
-from deeplinear.lab.rooms._landscape_critical import Critical, critical, critical_script
+from deeplinear.lab.rooms._landscape_critical import Critical, critical, critical_command, critical_script
 from deeplinear.lab.rooms._landscape_run import Deep, deep, deep_command, deep_script
-from deeplinear.lab.rooms._landscape_surface import Surface, surface, surface_script
+from deeplinear.lab.rooms._landscape_surface import Surface, surface, surface_command, surface_script
 
 ROOM = Room(
     name="landscape",
@@ -22,9 +22,10 @@ $S$, and lacks the others:
 
 $$F = \tfrac12\sum_{i\notin S}\sigma_i^2 .$$
 
-All of them are saddles but those with the strongest modes learnt, which are the global minima. A saddle that has passed
-over a stronger mode is *strict*: some direction falls with the square of the step. One that has learnt
-$\{1, \dots, r\}$ may be flat to second order from three layers on. Near the origin a mode of $L$ equal layers $z$ obeys
+A network whose narrowest layer has $r$ units carries $r$ modes at most. The critical points that have learnt the $r$
+strongest ones (all, if there are no more) are the global minima; all others are saddles. A saddle that has passed over
+a stronger mode is *strict*: some direction falls with the square of the step. One that has learnt $\{1, \dots, k\}$
+with $k < r$ may be flat to second order from three layers on. Near the origin a mode of $L$ equal layers $z$ obeys
 $\dot z = z^{L-1}(\sigma - z^L)$, and its plateau lasts about $z_0^{2-L}/((L-2)\sigma)$, or
 $\ln(\sqrt\sigma/z_0)/\sigma$ for two layers: strong modes leave first.
 """,
@@ -35,7 +36,7 @@ $\ln(\sqrt\sigma/z_0)/\sigma$ for two layers: strong modes leave first.
             Surface,
             surface,
             surface_script,
-            lambda params: None,
+            surface_command,
             hint="Click or drag in the map to drop a start. Then add layers: the plateau around the origin grows.",
         ),
         View(
@@ -54,15 +55,35 @@ $\ln(\sqrt\sigma/z_0)/\sigma$ for two layers: strong modes leave first.
             Critical,
             critical,
             critical_script,
-            lambda params: None,
+            critical_command,
             hint="Take another set of modes, then two layers in place of three: the flat saddles become strict.",
         ),
     ),
     presets=(
-        Preset("Past the saddle (one hidden unit)", "surface", {"first": 1.5, "second": -1.48}),
-        Preset("On the edge of two basins", "surface", {"first": 1.5, "second": -1.5}),
-        Preset("Plateau of five layers", "surface", {"first": 0.2, "second": 0.2, "lower": 3, "upper": 2}),
-        Preset("Stuck: two equal layers", "surface", {"first": 0.7, "second": -1.5, "lower": 2, "upper": 1}),
+        Preset(
+            "Past the saddle (one hidden unit)",
+            "surface",
+            {"first": 1.5, "second": -1.48},
+            "It comes close to the saddle at the origin, and turns away.",
+        ),
+        Preset(
+            "On the edge of two basins",
+            "surface",
+            {"first": 1.5, "second": -1.5},
+            "Weights of one size and opposite signs end at the saddle itself.",
+        ),
+        Preset(
+            "Plateau of five layers",
+            "surface",
+            {"first": 0.2, "second": 0.2, "lower": 3, "upper": 2},
+            "The more layers, the longer the wait near the origin.",
+        ),
+        Preset(
+            "Stuck: two equal layers",
+            "surface",
+            {"first": 0.7, "second": -1.5, "lower": 2, "upper": 1},
+            "Two equal layers fall to zero together and stay there.",
+        ),
         Preset(
             "Five layers near the origin",
             "deep",
@@ -91,10 +112,31 @@ $\ln(\sqrt\sigma/z_0)/\sigma$ for two layers: strong modes leave first.
                 "scale": 0.6,
                 "horizon": 5.0,
             },
+            "All modes are learnt at once: no plateaus.",
         ),
-        Preset("Bottleneck of two", "deep", {"hidden": 2, "scale": 0.05}),
-        Preset("A stronger mode was passed over", "critical", {"learnt": "2"}),
-        Preset("Two layers: all saddles are strict", "critical", {"learnt": "1", "depth": 2}),
-        Preset("The flat origin of five layers", "critical", {"learnt": "none", "depth": 5, "hidden": 3}),
+        Preset(
+            "Bottleneck of two",
+            "deep",
+            {"hidden": 2, "scale": 0.05},
+            "Two hidden units carry the two strongest modes; the minimum keeps the loss of the others.",
+        ),
+        Preset(
+            "A stronger mode was passed over",
+            "critical",
+            {"learnt": "2"},
+            "Mode 2 is learnt and mode 1 is not: a strict saddle.",
+        ),
+        Preset(
+            "Two layers: all saddles are strict",
+            "critical",
+            {"learnt": "1", "depth": 2},
+            "With a third layer the same set of modes belongs to a flat saddle.",
+        ),
+        Preset(
+            "The flat origin of five layers",
+            "critical",
+            {"learnt": "none", "depth": 5, "hidden": 3},
+            "The loss falls with the fifth power of the step.",
+        ),
     ),
 )

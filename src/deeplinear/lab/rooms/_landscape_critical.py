@@ -10,8 +10,9 @@ import numpy as np
 
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Fact, Graph, Node, Table, curves, line
-from deeplinear.lab._recipes import script
+from deeplinear.lab._recipes import command, script
 from deeplinear.lab._room import Params, Watch, choice, slider, whole
+from deeplinear.lab.rooms._shell import csv_file, npz_file
 from deeplinear.landscape import (
     KIND,
     Classification,
@@ -21,7 +22,6 @@ from deeplinear.landscape import (
     classify,
     critical_graph,
     critical_point,
-    diagonal_target,
     hessian_spectrum,
     inertia,
     random_critical_point,
@@ -42,6 +42,12 @@ Learnt = Literal[
     "none", "1", "2", "3", "4", "12", "13", "14", "23", "24", "34", "123", "124", "134", "234", "1234"
 ]  # fmt: skip
 
+STRONGEST: Any = slider(3.0, 0.1, 10.0, "Strongest mode", step=0.1, above="weakest")
+WEAKEST: Any = slider(
+    1.0, 0.1, 10.0, "Weakest mode", step=0.1, about="The others lie evenly between.", below="strongest"
+)
+"""Fields of the largest and the least singular value of a task."""
+
 PARTS = {KIND.global_minimum: 2, KIND.strict_saddle: 0, KIND.non_strict_saddle: 1}
 """Colours of the kinds."""
 
@@ -57,8 +63,8 @@ class Critical(Params):
         about="Weights that do not reach the product may stand there; they can make a flat saddle a strict one.",
     )
     modes: int = whole(3, 1, MODES, "Modes of the task")
-    strongest: float = slider(3.0, 0.1, 10.0, "Strongest mode", step=0.1)
-    weakest: float = slider(1.0, 0.1, 10.0, "Weakest mode", step=0.1, about="The others lie evenly between.")
+    strongest: float = STRONGEST
+    weakest: float = WEAKEST
     depth: int = whole(3, 2, 5, "Layers")
     hidden: int = whole(4, 1, 6, "Hidden width", about="Below the number of modes it is a bottleneck.")
     seed: int = whole(0, 0, 9999, "Seed", seed=True, about="Of the random weights.")
@@ -67,7 +73,7 @@ class Critical(Params):
 def even_spectrum(params: Any, modes: int) -> list[float]:
     """Modes at even distances from the strongest to the weakest; refused where that is the stronger one."""
     if modes > 1 and not params.weakest < params.strongest:
-        text = f"The weakest mode must be below the strongest, {params.strongest:g}, but is {params.weakest:g}."
+        text = f"Weakest mode must be below Strongest mode, {params.strongest:g}, but is {params.weakest:g}."
         raise LabError("value", text, ["strongest", "weakest"])
     return [float(f"{value:.12g}") for value in np.linspace(params.strongest, params.weakest, modes)]
 
@@ -141,15 +147,18 @@ def _way_down(place: Classification, layers: Any, target: np.ndarray) -> tuple[n
     return steps, _loss_along(layers, direction, target, steps), words
 
 
+def _layers(params: Critical, sigma: list[float], widths: tuple[int, ...], signature: tuple[int, ...]) -> Any:
+    """The critical point that is looked at."""
+    if params.filling == "plain":
+        return critical_point(sigma, widths, signature)
+    return random_critical_point(jax.random.key(params.seed), sigma, widths, signature)
+
+
 def critical(params: Critical, watch: Watch) -> Answer:
     """Graph, table, spectrum of the Hessian, way down."""
     sigma, widths, signature = even_spectrum(params, params.modes), _widths(params), _signature(params)
     found = critical_graph(sigma, widths)
-    if params.filling == "plain":
-        layers = critical_point(sigma, widths, signature)
-    else:
-        layers = random_critical_point(jax.random.key(params.seed), sigma, widths, signature)
-    target = np.asarray(diagonal_target(jnp.asarray(sigma), params.modes, params.modes))
+    layers, target = _layers(params, sigma, widths, signature), np.diag(sigma)
     problem = Problem(DeepLinear(widths), SquaredDistance(jnp.asarray(target)))
     place = classify(problem, layers)
     counts = inertia(problem, layers)
@@ -205,6 +214,13 @@ def critical(params: Critical, watch: Watch) -> Answer:
 
 
 def _certificate(place: Classification) -> str:
+    """What proves the kind, in words."""
+    if isinstance(place.certificate, Tightened):
+        rank = place.certificate.rank
+        return (
+            f"For every two layers, what lies between them or what lies around them has rank {rank}, no more than the "
+            "modes learnt: no two layers can fall together, and the Hessian has no negative direction."
+        )
     return "; ".join(text for label, text in place.rows() if label == "certificate")
 
 
@@ -228,3 +244,11 @@ problem = Problem(DeepLinear(widths), SquaredDistance(diagonal_target(jnp.array(
 place, counts = classify(problem, layers), inertia(problem, layers)
 print(place, counts, sep="\\n")
 """)
+
+
+def critical_command(params: Critical) -> str:
+    """Files of the layers and the task, and the command that says where they stand."""
+    sigma, widths, signature = even_spectrum(params, params.modes), _widths(params), _signature(params)
+    layers = {f"W{k}": layer for k, layer in enumerate(_layers(params, sigma, widths, signature), 1)}
+    files = [npz_file("point.npz", **layers), csv_file("target.csv", np.diag(sigma))]
+    return "\n".join([*files, command("landscape point.npz", target="target.csv")])

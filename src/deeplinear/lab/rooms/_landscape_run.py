@@ -10,9 +10,9 @@ from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Axis, Fact, Mark, Table, curves, line
 from deeplinear.lab._recipes import command, keys_of, script
 from deeplinear.lab._room import Params, Watch, choice, slider, whole
-from deeplinear.lab.rooms._landscape_critical import even_spectrum
-from deeplinear.lab.rooms._live import simulate_live
-from deeplinear.landscape import Itinerary, critical_value, itinerary, learning_times, set_name
+from deeplinear.lab.rooms._landscape_critical import STRONGEST, WEAKEST, even_spectrum
+from deeplinear.lab.rooms._live import pieces, simulate_live
+from deeplinear.landscape import Itinerary, Visit, critical_value, itinerary, learning_times, set_name
 from deeplinear.models import (
     DeepLinear,
     Gaussian,
@@ -62,8 +62,8 @@ class Deep(Params):
         about="Balanced: the conserved quantities are zero.",
     )
     horizon: float = slider(200.0, 1.0, 20000.0, "Horizon", log=True, about="The run ends before if all is learnt.")
-    strongest: float = slider(3.0, 0.1, 10.0, "Strongest mode", step=0.1)
-    weakest: float = slider(1.0, 0.1, 10.0, "Weakest mode", step=0.1, about="The others lie evenly between.")
+    strongest: float = STRONGEST
+    weakest: float = WEAKEST
     inputs: int = whole(6, 1, 12, "Inputs")
     hidden: int = whole(4, 1, 12, "Hidden width")
     outputs: int = whole(4, 1, 8, "Outputs")
@@ -95,27 +95,39 @@ def _done(params: Deep) -> float:
     return float(DONE * critical_value(_spectrum(params), ()))
 
 
-def _table(visited: Itinerary) -> Table:
+def _called(visit: Visit, most: int) -> str:
+    """A saddle by the modes learnt there; the one with all that can be learnt is the minimum."""
+    best = visit.signature == tuple(range(1, most + 1))
+    return f"global minimum {visit.name}" if best else visit.name
+
+
+def _table(visited: Itinerary, most: int) -> Table:
     rows = []
     for visit in visited.visits:
         then = ", ".join(map(str, visit.learnt)) or ("–" if visit.left else "stays")
         numbers = (visit.start, visit.dwell, visit.loss)
-        rows.append([visit.name, *(f"{number:.4g}" for number in numbers), f"{visit.gradient_norm:.1e}", then])
-    columns = ["modes learnt", "arrives", "dwells", "loss", "gradient", "learns next"]
-    return Table(name="saddles", title="Saddles visited", columns=columns, rows=rows)
+        rows.append([_called(visit, most), *(f"{one:.4g}" for one in numbers), f"{visit.gradient_norm:.1e}", then])
+    columns = ["modes learnt", "time of arrival", "time spent", "loss", "size of the gradient", "mode learnt next"]
+    return Table(name="saddles", title="Saddles on the way, and the end", columns=columns, rows=rows)
 
 
-def _answer(params: Deep, problem: Problem, layers: Any, run: Trajectory) -> Answer:
+def _levels(params: Deep) -> list[Mark]:
+    """Losses at the saddles that have learnt the strongest modes, and at the minimum."""
+    sigma = _spectrum(params)
+    most = min(len(sigma), params.hidden)
+    named = [tuple(range(1, rank + 1)) for rank in range(most + 1)]
+    return [
+        Mark(at=critical_value(sigma, one), label=set_name(one) if len(one) < most else "", axis="y") for one in named
+    ]
+
+
+def _pictures(params: Deep, layers: Any, run: Trajectory) -> Answer:
+    """What there is to see of a run, or of its beginning."""
     sigma = _spectrum(params)
     times, values = np.asarray(run.times), np.asarray(run["singular_values"])
-    most = min(len(sigma), params.hidden)
     span = [FIRST * params.horizon, params.horizon]
     clock = Axis(label="time", log=True, low=span[0], high=span[1])
     later = slice(1, None)
-    named = [tuple(range(1, rank + 1)) for rank in range(most + 1)]
-    levels = [
-        Mark(at=critical_value(sigma, one), label=set_name(one) if len(one) < most else "", axis="y") for one in named
-    ]
     modes = []
     for i, strength in enumerate(sigma):
         modes.append(line(f"mode {i + 1}", times[later], values[later, i], colour=i))
@@ -129,8 +141,8 @@ def _answer(params: Deep, problem: Problem, layers: Any, run: Trajectory) -> Ans
             clock,
             "loss",
             [line("loss", times[later], run["loss"][later])],
-            levels,
-            "Dotted: values at saddles, named by the modes that are learnt there.",
+            _levels(params),
+            "Dotted: values at saddles, named by the modes that are learnt there; the lowest is the minimum.",
         ),
         curves("modes", "Singular values of the product", clock, "singular value", modes, (), "Dotted: the task."),
         curves(
@@ -155,28 +167,37 @@ def _answer(params: Deep, problem: Problem, layers: Any, run: Trajectory) -> Ans
             f"Of matrices of size {sizes.min():.2g} to {sizes.max():.2g}: the error of the integrator.",
         ),
     ]
-    learnt = np.asarray(learning_times(times, values, sigma))
-    facts = [
-        Fact(label=f"Mode {i + 1} learnt at", value=f"{time:.4g}" if np.isfinite(time) else "not yet")
-        for i, time in enumerate(learnt[:most])
-    ]
-    remarks: list[str] = []
-    if len(times) > 3:
+    return Answer(figures=figures)
+
+
+def _answer(params: Deep, problem: Problem, layers: Any, run: Trajectory) -> Answer:
+    """The whole run: pictures, the saddles it visited, and when modes were learnt."""
+    sigma, figures = _spectrum(params), _pictures(params, layers, run).figures
+    most = min(len(sigma), params.hidden)
+    learnt = np.asarray(learning_times(run.times, run["singular_values"], sigma))[:most]
+    facts, remarks = [], []
+    if len(run.times) > 3:
         visited = itinerary(problem, run)
         if visited.visits:
-            figures.insert(2, _table(visited))
-        names = " → ".join(visit.name for visit in visited.visits)
+            figures.append(_table(visited, most))
+        names = " → ".join(_called(visit, most) for visit in visited.visits)
         order = "one by one, strongest first" if visited.greedy else "not one by one"
         order = order if np.any(np.isfinite(learnt)) else "none yet"
-        facts.insert(
-            0, Fact(label="Saddles visited", value=names or "none", tone="good" if visited.greedy else "plain")
-        )
-        facts.insert(1, Fact(label="Modes learnt", value=order, tone="good" if visited.greedy else "warning"))
+        tone: Any = "good" if visited.greedy else "plain"
+        facts = [
+            Fact(label="Saddles visited", value=names or "none", tone=tone, note="Named by the modes learnt there."),
+            Fact(label="Modes learnt", value=order, tone="good" if visited.greedy else "warning"),
+        ]
         remarks += list(visited.notes)
-    facts.append(Fact(label="Steps of the integrator", value=f"{int(run.stats['accepted_steps'])}"))
-    facts.append(Fact(label="Largest change of what is conserved", value=f"{drift.max():.2g}"))
+    when = ", ".join(f"{time:.4g}" if np.isfinite(time) else "not yet" for time in learnt)
+    facts += [
+        Fact(label="Times at which they are learnt", value=when, note="Strongest mode first."),
+        Fact(label="Steps of the integrator", value=f"{int(run.stats['accepted_steps'])}"),
+        Fact(label="Largest change of what is conserved", value=f"{np.max(run['drift']):.2g}"),
+    ]
     if params.hidden < len(sigma):
-        remarks.append(f"The hidden width carries {params.hidden} modes only: the loss ends at {levels[-1].at:.4g}.")
+        level = critical_value(sigma, tuple(range(1, most + 1)))
+        remarks.append(f"The hidden width carries {params.hidden} modes only: the loss ends at {level:.4g}.")
     return Answer(figures=figures, facts=facts, remarks=remarks)
 
 
@@ -189,12 +210,11 @@ def deep(params: Deep, watch: Watch) -> Answer:
         raise LabError("value", text + "Take a smaller scale, or fewer layers.", ["scale", "depth"])
     run = simulate_live(
         watch,
-        lambda part: _answer(params, problem, layers, part),
+        lambda part: _pictures(params, layers, part),
         problem,
         layers,
         GradientFlow(),
-        _times(params.horizon),
-        PIECES,
+        pieces(_times(params.horizon), PIECES),
         probes=[loss, singular_values, gradient_norm, product, Drift(layers)],
         until=until(loss, below=_done(params)),
     )
@@ -226,8 +246,8 @@ print(learning_times(run.times, run["singular_values"], spectrum))
 
 
 def deep_command(params: Deep) -> str:
-    """The same run; `dln landscape` of its folder names the saddles."""
-    return command(
+    """The same run, and the saddles it visited."""
+    run = command(
         "simulate",
         widths=list(_widths(params)),
         spectrum=_spectrum(params),
@@ -241,3 +261,4 @@ def deep_command(params: Deep) -> str:
         probes=["loss", "singular_values", "gradient_norm", "product"],
         out="run",
     )
+    return f"{run}\ndln landscape run"

@@ -8,8 +8,9 @@ import numpy as np
 
 from deeplinear.exact import layer_mode, layer_mode_time
 from deeplinear.lab._figures import Answer, Axis, Fact, Map, Mark, Series, curves, line, numbers, rows
-from deeplinear.lab._recipes import script
+from deeplinear.lab._recipes import command, script
 from deeplinear.lab._room import Params, Watch, slider, whole
+from deeplinear.lab.rooms._shell import csv_file, npz_file
 
 WINDOW = 2.5
 """Weights are shown from minus to plus this."""
@@ -231,7 +232,7 @@ def surface(params: Surface, watch: Watch) -> Answer:
             title="Time to 99 % from every start",
             xs=numbers(starts),
             ys=numbers(starts),
-            z=rows(np.where(waits > 0, waits, np.nan), digits=3),
+            z=rows(np.where(waits > 0, waits, np.nan)),
             value="time",
             log=True,
             pick=("first", "second"),
@@ -281,3 +282,21 @@ loss = 0.5 * (sigma - np.prod(weights, axis=1)) ** 2
 print(loss[-1], layer_mode(np.inf, start, sigma))  # the last loss, and where it ends
 print(layer_mode_time(start, sigma, fraction={list(SHARES)}))
 """)
+
+
+def surface_command(params: Surface) -> str | None:
+    """Files of the start and the target, and the closed form of the run between them."""
+    chain = _chain(params)
+    layers = {f"W{k}": [[weight]] for k, weight in enumerate(chain, 1)}
+    files = [npz_file("start.npz", **layers), csv_file("target.csv", [[params.strength]])]
+    run = command(
+        "exact",
+        widths=[1] * (len(chain) + 1),
+        target="target.csv",
+        init="file",
+        init_file="start.npz",
+        horizon=_horizon(chain, params.strength)[0],
+        points=POINTS,
+        probes=["loss", "product"],
+    )
+    return "\n".join([*files, run])

@@ -9,12 +9,12 @@ import numpy as np
 
 from deeplinear.core import HypothesisError
 from deeplinear.dynamics import simulate
-from deeplinear.exact import AbstractSolution, WhitenedSolution, diagnose, phase_map, regime, solve
+from deeplinear.exact import Correlations, WhitenedSolution, diagnose, phase_map, regime, solve
 from deeplinear.lab._figures import Answer, Axis, Fact, Map, Mark, Matrix, curves, line, numbers, rows
 from deeplinear.lab._recipes import command, keys_of, script
 from deeplinear.lab._room import Params, Preset, Room, View, Watch, slider, whole
 from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance, spectral_target
-from deeplinear.probes import KernelDistance, loss, singular_values
+from deeplinear.probes import loss, singular_values
 
 POINTS = 160
 """Times of a curve."""
@@ -76,14 +76,22 @@ def _times(horizon: float) -> np.ndarray:
     return np.linspace(0.0, horizon, POINTS)
 
 
-def _facts(target: jax.Array, layers: Any) -> list[Fact]:
-    found = diagnose(layers, target)
-    facts = [Fact(label="λ", value=f"{found.lam:.3g}")]
+def _regime_fact(target: jax.Array, layers: Any) -> Fact:
     try:
         kind = regime(layers, target)
-        facts.insert(0, Fact(label="Regime", value=kind.label, note=str(kind)))
     except HypothesisError as error:
-        facts.insert(0, Fact(label="Regime", value="none", tone="warning", note=str(error)))
+        return Fact(
+            label="Regime", value="none", tone="warning", note=f"It is told where this holds: {error.hypothesis}."
+        )
+    note = f"The kernel distance ends at {kind.end:.3g}"
+    if math.isfinite(kind.kernel_time):
+        note += f", half of it at t = {kind.kernel_time:.3g}; half of the loss is gone at t = {kind.loss_time:.3g}"
+    return Fact(label="Regime", value=kind.label, note=f"{note}.")
+
+
+def _facts(target: jax.Array, layers: Any) -> list[Fact]:
+    found = diagnose(layers, target)
+    facts = [_regime_fact(target, layers)]
     if found.obstructed:
         note = "At λ = 0 the determinant keeps its sign, so one mode is never learned. Change λ or the seed."
         facts.append(Fact(label="Obstruction", value="wrong sign of the determinant", tone="bad", note=note))
@@ -108,22 +116,42 @@ def _mode_curves(times: Any, values: np.ndarray, spectrum: list[float]) -> list[
     return found
 
 
+def _kernel_distances(path: Correlations) -> np.ndarray:
+    r"""Distances of tangent kernels from the first, with the number of inputs and outputs as sums of squares.
+
+    The kernel is $I\otimes W_1^\top W_1 + W_2W_2^\top\otimes I$. Of each part the trace is kept apart.
+    """
+    a, m = np.asarray(path.input), np.asarray(path.output)
+    size = math.sqrt(a.shape[-1] * m.shape[-1])
+
+    def parts(one: np.ndarray, other: int) -> tuple[np.ndarray, np.ndarray]:
+        mean = np.trace(one, axis1=-2, axis2=-1) / one.shape[-1]
+        return math.sqrt(other) * (one - mean[:, None, None] * np.eye(one.shape[-1])), mean
+
+    (one, first), (two, second) = parts(a, m.shape[-1]), parts(m, a.shape[-1])
+    flat = np.concatenate([one.reshape(len(a), -1), two.reshape(len(a), -1), size * (first + second)[:, None]], axis=1)
+    unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+    return 0.5 * np.sum((unit - unit[:1]) ** 2, axis=1)
+
+
 def _curves(params: CurveParams, watch: Watch) -> Answer:
     problem, layers = _setting(params)
-    solution: AbstractSolution = solve(problem, layers, form="whitened")
-    times = _times(params.horizon)
-    kernel = KernelDistance(layers)
-    run = solution.trajectory(times, probes=[loss, singular_values, kernel], carry=False)
-    when = params.moment * params.horizon
+    solution = solve(problem, layers, form="whitened")
+    assert isinstance(solution, WhitenedSolution)
+    times, when = _times(params.horizon), params.moment * params.horizon
+    # All curves come from one program; NumPy does the rest, which has nothing to compile.
+    path = solution.correlations(np.append(times, when))
+    products, target = np.asarray(path.product)[:-1], np.asarray(_target(params))
+    losses = 0.5 * np.sum((products - target) ** 2, axis=(1, 2))
     marks = [Mark(at=when, label="now")]
     figures: list[Any] = [
-        curves("loss", "Loss", "time", Axis(label="loss", log=True), [line("loss", times, run["loss"])], marks),
+        curves("loss", "Loss", "time", Axis(label="loss", log=True), [line("loss", times, losses)], marks),
         curves(
             "modes",
             "Singular values of the product",
             "time",
             "singular value",
-            _mode_curves(times, np.asarray(run["singular_values"]), _spectrum(params)),
+            _mode_curves(times, np.linalg.svd(products, compute_uv=False), _spectrum(params)),
             marks,
             "Dotted: those of the task.",
         ),
@@ -132,20 +160,18 @@ def _curves(params: CurveParams, watch: Watch) -> Answer:
             "How far the tangent kernel has turned",
             "time",
             "kernel distance",
-            [line("distance", times, run["kernel_distance"], colour=2)],
+            [line("distance", times, _kernel_distances(path)[:-1], colour=2)],
             marks,
             "0: the features stay as they are. Called lazy if it ends below 0.02, rich above.",
         ),
     ]
-    if isinstance(solution, WhitenedSolution):
-        now = solution.correlations(when)
-        parts = [
-            ("inputs", "Input representation", r"W₁ᵀW₁", now.input),
-            ("product", "Function", r"W₂W₁", now.product),
-            ("outputs", "Output representation", r"W₂W₂ᵀ", now.output),
-        ]
-        for name, title, formula, matrix in parts:
-            figures.append(Matrix(name=name, title=f"{title} {formula} at t = {when:.3g}", values=rows(matrix)))
+    parts = [
+        ("inputs", "Input representation", r"W₁ᵀW₁", path.input),
+        ("product", "Function", r"W₂W₁", path.product),
+        ("outputs", "Output representation", r"W₂W₂ᵀ", path.output),
+    ]
+    for name, title, formula, matrix in parts:
+        figures.append(Matrix(name=name, title=f"{title} {formula} at t = {when:.3g}", values=rows(matrix[-1])))
     return Answer(figures=figures, facts=_facts(_target(params), layers))
 
 
@@ -341,7 +367,7 @@ tells lazy from rich.
             MapParams,
             _map,
             _map_script,
-            lambda params: None,
+            None,
             hint="Click or drag in the map: λ and the scale follow, also in the other views.",
         ),
         View(
@@ -356,18 +382,32 @@ tells lazy from rich.
         ),
     ),
     presets=(
-        Preset("Rich: small and balanced", "curves", {"lam": 0.0, "scale": 0.001, "horizon": 10.0}),
-        Preset("Lazy: large second layer", "curves", {"lam": 9.0, "scale": 0.1, "horizon": 2.0}),
+        Preset(
+            "Rich: small and balanced",
+            "curves",
+            {"lam": 0.0, "scale": 0.001, "horizon": 10.0},
+            "One mode after the other, each a step.",
+        ),
+        Preset(
+            "Lazy: large second layer",
+            "curves",
+            {"lam": 9.0, "scale": 0.1, "horizon": 2.0},
+            "All modes at once; the kernel hardly turns.",
+        ),
         Preset(
             "Lazy: large first layer",
             "curves",
             {"inputs": 3, "hidden": 3, "outputs": 4, "lam": -9.0, "scale": 0.1, "horizon": 2.0},
+            "The mirror image: more outputs than inputs.",
         ),
         Preset(
             "Delayed rich (funnel, λ < 0)",
             "curves",
             {"inputs": 6, "hidden": 3, "outputs": 3, "lam": -9.0, "scale": 0.1, "horizon": 1000.0},
+            "The loss falls early, the kernel turns late.",
         ),
-        Preset("The map late in training", "map", {"time": 100.0}),
+        Preset(
+            "The map late in training", "map", {"time": 100.0}, "What is lazy on one side of λ = 0 turns rich at last."
+        ),
     ),
 )

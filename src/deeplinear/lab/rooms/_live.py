@@ -1,7 +1,7 @@
 """Runs in pieces, so that a page can draw what there is while the rest is computed."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,14 @@ from deeplinear.dynamics import resume, simulate
 from deeplinear.lab._figures import Answer
 from deeplinear.lab._room import Watch
 
+LIMIT = 10_000_000
+"""Most steps of a run, where nothing else is said."""
+
+
+def pieces(times: np.ndarray, number: int) -> list[np.ndarray]:
+    """Times in at most so many parts, of two records or more each."""
+    return np.array_split(times, max(1, min(number, len(times) // 2)))
+
 
 def simulate_live(
     watch: Watch,
@@ -18,11 +26,13 @@ def simulate_live(
     problem: Any,
     layers: Any,
     method: Any,
-    times: np.ndarray,
-    pieces: int,
+    parts: Sequence[np.ndarray],
+    *,
+    share: Callable[[int, Trajectory], float] | None = None,
+    max_steps: int = LIMIT,
     **settings: Any,
 ) -> Trajectory:
-    """As `simulate`, in pieces of as many records each; what there is so far is shown after every one.
+    """As `simulate`, in pieces; what there is so far is shown after every one. A run that breaks down raises.
 
     Args:
         watch: Is told how far the run is.
@@ -30,28 +40,35 @@ def simulate_live(
         problem: Model and loss.
         layers: Where to start.
         method: How to move.
-        times: Of the records, from 0 on.
-        pieces: Into how many parts they are divided at the most; a part has two records or more.
+        parts: Times of the records of every piece.
+        share: How much of the run is done after so many pieces; by default, so many of all.
+        max_steps: Most steps of all pieces.
         **settings: Probes and stopping rules, as for `simulate`.
     """
-    parts = np.array_split(times, max(1, min(pieces, len(times) // 2)))
     whole: Trajectory | None = None
     watch(0.0, "compiling")
+    done = 0.0
     for number, part in enumerate(parts):
 
-        def tell(told: Any, number: int = number) -> None:
-            watch((number + told.fraction) / len(parts), f"t = {told.t:.4g}")
+        def tell(told: Any, number: int = number, done: float = done) -> None:
+            watch(done if share else (number + told.fraction) / len(parts), f"t = {told.t:.4g}")
 
+        settings |= {"times": part, "progress": tell}
         if whole is None:
-            whole = simulate(problem, layers, method, times=part, progress=tell, throw=True, **settings)
+            whole = simulate(problem, layers, method, max_steps=max_steps, **settings)
         else:
-            more = resume(whole, problem, method, times=part, progress=tell, throw=True, **settings)
-            whole = _joined(whole, more)
+            left = max_steps - int(whole.stats["accepted_steps"])
+            if left <= 0:
+                break
+            whole = _joined(whole, resume(whole, problem, method, max_steps=left, **settings))
         if whole.result is not RESULTS.completed:
             break
         if number + 1 < len(parts):
-            watch((number + 1) / len(parts), f"t = {float(whole.final_time):.4g}", show(whole))
+            done = share(number + 1, whole) if share else (number + 1) / len(parts)
+            watch(done, f"t = {float(whole.final_time):.4g}", show(whole))
     assert whole is not None
+    if whole.result is RESULTS.diverged:
+        whole.raise_on_failure()
     return whole
 
 

@@ -1,9 +1,14 @@
 """Room 5: linear recurrent networks, and how far they carry beyond the length they were trained on."""
 
 from deeplinear.lab._room import Preset, Room, View
-from deeplinear.lab.rooms._recurrent_closed import Extrapolation, extrapolation, extrapolation_script
+from deeplinear.lab.rooms._recurrent_closed import (
+    Extrapolation,
+    extrapolation,
+    extrapolation_command,
+    extrapolation_script,
+)
 from deeplinear.lab.rooms._recurrent_run import Training, training, training_script
-from deeplinear.lab.rooms._recurrent_spectrum import Spectrum, spectrum, spectrum_script
+from deeplinear.lab.rooms._recurrent_spectrum import Spectrum, spectrum, spectrum_command, spectrum_script
 
 ROOM = Room(
     name="recurrent",
@@ -33,7 +38,7 @@ teacher's eigenvalues and $r$ the residuals of the known entries. That is the ce
             Extrapolation,
             extrapolation,
             extrapolation_script,
-            lambda params: None,
+            extrapolation_command,
             hint="Move the training length k up to 2n + 1. Then take the student that was built to fail.",
         ),
         View(
@@ -42,7 +47,7 @@ teacher's eigenvalues and $r$ the residuals of the known entries. That is the ce
             Training,
             training,
             training_script,
-            lambda params: None,
+            None,
             kind="run",
             hint="Start it; then change the training length, or the student to any matrices with a small start.",
         ),
@@ -52,21 +57,30 @@ teacher's eigenvalues and $r$ the residuals of the known entries. That is the ce
             Spectrum,
             spectrum,
             spectrum_script,
-            lambda params: None,
+            spectrum_command,
             hint="Take k = 5 and move the steps of the fit up: the student's eigenvalues gather at the teacher's.",
         ),
     ),
     presets=(
-        Preset("One number too few", "extrapolation", {"length": 4}),
-        Preset("Enough: 2n + 1", "extrapolation", {"length": 5}),
-        Preset("No loss, and still wrong", "extrapolation", {"length": 5, "student": "built"}),
+        Preset("One number too few", "extrapolation", {"length": 4}, "Two states, four numbers: the fifth is open."),
+        Preset("Enough: 2n + 1", "extrapolation", {"length": 5}, "Five numbers: a balanced student has no choice."),
+        Preset(
+            "No loss, and still wrong",
+            "extrapolation",
+            {"length": 5, "student": "built"},
+            "A student that is not balanced has the five numbers, and goes elsewhere.",
+        ),
         Preset(
             "A delay line, least order",
             "extrapolation",
             {"teacher": "delay", "order": 5, "length": 10, "student": "least"},
+            "A teacher that is not balanced; the network of least order that fits is the teacher.",
         ),
         Preset(
-            "The paper's teacher", "extrapolation", {"order": 5, "low": 0.6, "high": 1.05, "length": 11, "states": 30}
+            "The paper's teacher",
+            "extrapolation",
+            {"order": 5, "low": 0.6, "high": 1.05, "length": 11, "states": 30},
+            "Five states with an eigenvalue above one, and 2n + 1 = 11 numbers.",
         ),
         Preset(
             "The paper's student, by Adam",
@@ -81,12 +95,19 @@ teacher's eigenvalues and $r$ the residuals of the known entries. That is the ce
                 "horizon": 15000,
                 "rate": 0.001,
             },
+            "Forty states for a teacher of five, as in the experiments.",
         ),
         Preset(
             "From near zero, any matrices",
             "training",
             {"order": 2, "length": 5, "form": "general", "states": 8, "scale": 0.001, "horizon": 200},
+            "A small start is nearly balanced, and stays so.",
         ),
-        Preset("Balanced student, a few steps", "spectrum", {"length": 5, "steps": 5.0}),
+        Preset(
+            "Balanced student, a few steps",
+            "spectrum",
+            {"length": 5, "steps": 5.0},
+            "Its eigenvalues are on their way to the teacher's two.",
+        ),
     ),
 )

@@ -9,14 +9,16 @@ import numpy as np
 from deeplinear.core import HypothesisError
 from deeplinear.lab._figures import Answer, Axis, Fact, Mark, curves, line
 from deeplinear.lab._recipes import script
-from deeplinear.lab._room import Watch, choice, whole
+from deeplinear.lab._room import Watch, choice
 from deeplinear.lab.rooms._recurrent_setting import (
     HORIZON,
     LONGEST,
+    REACH,
     TINY,
-    Teacher,
+    Student,
     fit_lines,
     fitted,
+    judged_command,
     measure_of,
     response_figure,
     response_of,
@@ -25,19 +27,22 @@ from deeplinear.lab.rooms._recurrent_setting import (
     verdict_facts,
 )
 from deeplinear.models import System
-from deeplinear.recurrent import extrapolation_interval, extrapolation_verdict, ho_kalman, non_extrapolating_student
+from deeplinear.recurrent import (
+    extrapolation_interval,
+    extrapolation_verdict,
+    ho_kalman,
+    moment_openness,
+    non_extrapolating_student,
+)
 
 AHEAD = 8
 """Entries beyond the known ones for which the interval is found."""
-
-REACH = 1.1
-"""Eigenvalues of the students of the interval lie between minus and plus this."""
 
 GRID = 201
 """Points on which the measures of the interval live."""
 
 
-class Extrapolation(Teacher):
+class Extrapolation(Student):
     """Entries that are known, and a student that has them."""
 
     student: Literal["balanced", "built", "least"] = choice(
@@ -45,7 +50,6 @@ class Extrapolation(Teacher):
         {"balanced": "balanced, fitted to them", "built": "not balanced, built to fail", "least": "of least order"},
         "Student",
     )
-    states: int = whole(12, 1, 30, "States of the student", about="More than k: many students fit the numbers.")
 
 
 def _student(params: Extrapolation, response: np.ndarray) -> System:
@@ -82,18 +86,11 @@ def _band(params: Extrapolation, response: np.ndarray, measure: Any) -> tuple[np
     return places, ends[:, 0], ends[:, 1]
 
 
-def _openness(response: np.ndarray, measure: Any) -> tuple[np.ndarray, np.ndarray]:
+def _openness(measure: Any) -> tuple[np.ndarray, np.ndarray]:
     """Known entries, and the length of the interval of the next one; from 2n + 1 on it is a point."""
     lengths = np.arange(1, min(2 * measure.order + 4, LONGEST + 1))
-    atoms = tuple(np.asarray(measure.atoms).tolist())
-    widths = []
-    for length in lengths:
-        if length > 2 * measure.order:
-            widths.append(0.0)
-            continue
-        low, high = _interval(tuple(response[:length].tolist()), int(length), atoms)
-        widths.append(high - low)
-    return lengths, np.array(widths)
+    widths = moment_openness(measure.atoms, measure.weights, low=-REACH, high=REACH)
+    return lengths, np.pad(widths, (0, max(len(lengths) - len(widths), 0)))[: len(lengths)]
 
 
 def extrapolation(params: Extrapolation, watch: Watch) -> Answer:
@@ -139,7 +136,7 @@ def extrapolation(params: Extrapolation, watch: Watch) -> Answer:
     end = [Mark(at=params.length - 0.5, label="known up to here")]
     figures.append(curves("errors", "Error at every index", "index j", Axis(label="error", log=True), errors, end))
     if measure is not None:
-        lengths, widths = _openness(response, measure)
+        lengths, widths = _openness(measure)
         marks = [Mark(at=2 * order + 1, label=f"2n + 1 = {2 * order + 1}")]
         figures.append(
             curves(
@@ -202,6 +199,12 @@ for order in range({params.length // 2}, 0, -1):
         pass
 """
     return fit_lines(params, 400)
+
+
+def extrapolation_command(params: Extrapolation) -> str | None:
+    """The interval and the verdict on the command line."""
+    response = response_of(teacher_of(params))
+    return judged_command(params, response, _student(params, response))
 
 
 def extrapolation_script(params: Extrapolation) -> str:

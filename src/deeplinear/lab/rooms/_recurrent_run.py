@@ -13,12 +13,12 @@ from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Axis, Fact, curves, line
 from deeplinear.lab._recipes import script
 from deeplinear.lab._room import Watch, choice, slider, whole
-from deeplinear.lab.rooms._live import simulate_live
+from deeplinear.lab.rooms._live import pieces, simulate_live
 from deeplinear.lab.rooms._recurrent_setting import (
     HORIZON,
     LONGEST,
     TINY,
-    Teacher,
+    Student,
     measure_figure,
     measure_of,
     response_figure,
@@ -54,7 +54,7 @@ FAR = 1.5
 """Largest eigenvalue at the start."""
 
 
-class Training(Teacher):
+class Training(Student):
     """A student, its start, and how it is trained."""
 
     form: Literal["tied", "symmetric", "general"] = choice(
@@ -62,7 +62,6 @@ class Training(Teacher):
         {"tied": "diagonal and balanced", "symmetric": "symmetric and balanced", "general": "any matrices"},
         "Student",
     )
-    states: int = whole(12, 1, 40, "States of the student")
     scale: float = slider(0.1, 1e-4, 1.0, "Scale of the start", log=True, about="Size of the entries.")
     method: Literal["flow", "adam"] = choice("flow", {"flow": "gradient flow", "adam": "Adam"}, "Trained by")
     horizon: int = whole(2000, 10, 20000, "Time, or steps of Adam")
@@ -191,8 +190,7 @@ def training(params: Training, watch: Watch) -> Answer:
         problem,
         start,
         method,
-        _times(params),
-        PIECES,
+        pieces(_times(params), PIECES),
         probes=[loss, weights],
         until=until(loss, below=DONE),
     )

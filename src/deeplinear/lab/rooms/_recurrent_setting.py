@@ -6,7 +6,9 @@ import numpy as np
 
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Axis, Fact, Mark, Series, curves, line
+from deeplinear.lab._recipes import command
 from deeplinear.lab._room import Params, choice, slider, whole
+from deeplinear.lab.rooms._shell import csv_file, npz_file
 from deeplinear.models import System
 from deeplinear.recurrent import (
     ExtrapolationVerdict,
@@ -25,6 +27,9 @@ HORIZON = 40
 
 LONGEST = 20
 """Largest number of known entries."""
+
+REACH = 1.1
+"""Eigenvalues of the balanced students that are compared lie between minus and plus this."""
 
 START = 0.3
 """Size of the weights from which a student is fitted."""
@@ -46,9 +51,17 @@ class Teacher(Params):
     )
     order: int = whole(2, 1, 5, "States of the teacher", about="n: its memory.")
     length: int = whole(4, 1, LONGEST, "Training length k", about="How many numbers of its response are known.")
-    low: float = slider(-0.5, -1.05, 1.05, "Least eigenvalue", step=0.05, about="Of a balanced teacher.")
-    high: float = slider(0.95, -1.05, 1.05, "Largest eigenvalue", step=0.05, about="The others lie evenly between.")
+    low: float = slider(-0.5, -1.05, 1.05, "Least eigenvalue", step=0.05, about="Of a balanced teacher.", below="high")
+    high: float = slider(
+        0.95, -1.05, 1.05, "Largest eigenvalue", step=0.05, about="The others lie evenly between.", above="low"
+    )
     seed: int = whole(0, 0, 9999, "Seed", seed=True)
+
+
+class Student(Teacher):
+    """A teacher, and how large the student is."""
+
+    states: int = whole(12, 1, 40, "States of the student", about="More than k: many students fit the numbers.")
 
 
 def teacher_of(params: Teacher) -> System:
@@ -59,7 +72,7 @@ def teacher_of(params: Teacher) -> System:
     if params.teacher == "unbalanced":
         return unbalanced_teacher(params.order, rng)
     if params.order > 1 and not params.low < params.high:
-        text = f"The least eigenvalue must be below the largest, {params.high:g}, but is {params.low:g}."
+        text = f"Least eigenvalue must be below Largest eigenvalue, {params.high:g}, but is {params.low:g}."
         raise LabError("value", text, ["low", "high"])
     return balanced_teacher(params.order, rng, low=params.low if params.order > 1 else params.high, high=params.high)
 
@@ -87,7 +100,7 @@ def response_of(system: Any) -> np.ndarray:
     return np.pad(found, (0, HORIZON - len(found)), constant_values=np.nan)
 
 
-def fitted(params: Any, response: np.ndarray, steps: int) -> Any:
+def fitted(params: Student, response: np.ndarray, steps: int) -> Any:
     """A balanced student after so many steps of a fit to the first entries."""
     rng = np.random.default_rng([params.seed, 1])
     return polish(response[: params.length], balanced_student(params.states, START, rng), max_steps=steps)
@@ -98,6 +111,17 @@ def measure_of(teacher: System) -> Any:
     if not np.array_equal(teacher.input, teacher.output.T):
         return None
     return spectral_measure(teacher)
+
+
+def judged_command(params: Teacher, response: np.ndarray, student: System) -> str | None:
+    """Files of the response and of the student, and the command that continues the one and judges the other."""
+    if params.length < 2 or not np.all(np.isfinite(response)):
+        return None
+    matrices = {name: np.asarray(one) for name, one in zip("ABC", student, strict=True)}
+    judge = command(
+        "extrapolate response.csv", known=params.length, horizon=HORIZON, reach=REACH, student="student.npz"
+    )
+    return "\n".join([csv_file("response.csv", response), npz_file("student.npz", **matrices), judge])
 
 
 def verdict_facts(found: ExtrapolationVerdict) -> list[Fact]:
@@ -130,7 +154,8 @@ def response_figure(teacher: np.ndarray, students: list[Series], length: int, ca
     )
 
 
-def fit_lines(params: Any, steps: int) -> str:
+def fit_lines(params: Student, steps: int) -> str:
+    """The fit in a script."""
     return f"""
 from deeplinear.recurrent import balanced_student, polish
 

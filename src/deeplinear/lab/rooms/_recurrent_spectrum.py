@@ -4,13 +4,14 @@ import numpy as np
 
 from deeplinear.lab._figures import Answer, Fact, Mark, curves, line
 from deeplinear.lab._recipes import script
-from deeplinear.lab._room import Watch, slider, whole
+from deeplinear.lab._room import Watch, slider
 from deeplinear.lab.rooms._recurrent_setting import (
     HORIZON,
-    Teacher,
+    Student,
     fit_lines,
     fitted,
     hankel_figure,
+    judged_command,
     measure_figure,
     measure_of,
     response_figure,
@@ -22,10 +23,9 @@ from deeplinear.lab.rooms._recurrent_setting import (
 from deeplinear.recurrent import extrapolation_verdict, residual_polynomial, spectral_measure
 
 
-class Spectrum(Teacher):
+class Spectrum(Student):
     """A balanced student on its way to the known entries."""
 
-    states: int = whole(12, 1, 30, "States of the student")
     steps: float = slider(
         6.0, 1.0, 1000.0, "Steps of the fit", log=True, about="From left to right: the spectrum of the student moves."
     )
@@ -77,6 +77,12 @@ def spectrum(params: Spectrum, watch: Watch) -> Answer:
         if measure is not None
         else ["This teacher is not balanced: it has no positive spectral measure to reach."],
     )
+
+
+def spectrum_command(params: Spectrum) -> str | None:
+    """The verdict on the command line."""
+    response = response_of(teacher_of(params))
+    return judged_command(params, response, fitted(params, response, round(params.steps)).system)
 
 
 def spectrum_script(params: Spectrum) -> str:

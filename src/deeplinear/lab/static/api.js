@@ -1,4 +1,4 @@
-// Requests to the server; every failure is thrown as a sentence.
+// Requests to the server; every failure is thrown as a sentence, and an empty answer is null.
 
 export class Failure extends Error {
   constructor(failure) {
@@ -9,6 +9,7 @@ export class Failure extends Error {
 }
 
 async function read(response) {
+  if (response.status === 204) return null;
   let body = null;
   try { body = await response.json(); } catch { /* not JSON: told below */ }
   if (response.ok && body !== null) return body;

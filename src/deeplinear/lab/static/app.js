@@ -1,7 +1,7 @@
 // The frame of the page: rooms, theme, status of the server.
 
 import { get } from "./api.js";
-import { element } from "./dom.js";
+import { element, within } from "./dom.js";
 import { RoomPage, rooms } from "./room.js";
 import { read } from "./state.js";
 import { StorePage } from "./store.js";
@@ -22,9 +22,12 @@ function navigate() {
     document.title = `${info ? info.title : "Results"} · deeplinear lab`;
     scrollTo(0, 0);
   }
-  for (const link of document.querySelectorAll("#rooms a")) {
-    if (link.dataset.room === (info ? info.name : RESULTS)) link.setAttribute("aria-current", "page");
+  const row = document.getElementById("rooms");
+  for (const link of row.children) {
+    const here = link.dataset.room === (info ? info.name : RESULTS);
+    if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
+    if (here) within(row, link);
   }
   page.show(view || (info ? info.views[0].name : ""), values);
 }
@@ -34,8 +37,8 @@ async function watchStatus() {
   try {
     const status = await get("/api/status");
     const busy = status.ready < status.of;
-    line.textContent = busy ? `Getting ready: ${status.ready} of ${status.of}` : `Version ${status.version}`;
-    line.title = busy ? `Compiling ${status.now}; what is not ready yet takes some seconds` : "Every view is compiled in its first size; another size takes some seconds once";
+    line.textContent = busy ? `Getting ready: ${status.ready} of ${status.of}` : status.note || `Version ${status.version}`;
+    line.title = busy ? `${status.note} Compiling ${status.now}; what is not ready yet takes some seconds` : `${status.note} Every view is compiled in its first size; another size takes some seconds once`;
     setTimeout(watchStatus, busy ? 1000 : 30000);
   } catch (error) {
     line.textContent = error.message;

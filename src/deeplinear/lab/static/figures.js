@@ -1,6 +1,6 @@
 // Pictures as data to pictures on the page. Colours are those of Okabe and Ito, safe for colour-blind eyes.
 
-import { download, element, short } from "./dom.js";
+import { announce, download, element, short } from "./dom.js";
 
 const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#111111"];
 const PALETTE_DARK = ["#56a8e0", "#ff8c42", "#2fcf9f", "#e79cc4", "#f2bd4b", "#9ad4f5", "#c9ab6f", "#f5f5f5"];
@@ -27,6 +27,26 @@ function trace(one) {
   return { ...base, type: "scatter", mode: "lines", line: { color: colour(one.colour), width: one.faint ? 1.2 : 2.2, dash }, connectgaps: false };
 }
 
+// Points in a map stand on dark and on light ground: a light ring in a dark one around each.
+function ringed(one) {
+  const drawn = trace(one);
+  if (one.style !== "points" || one.faint) return [drawn];
+  const ring = { ...drawn, marker: { color: "#111111", size: 18 }, showlegend: false, hoverinfo: "skip", hovertemplate: null };
+  return [ring, { ...drawn, marker: { color: colour(one.colour), size: 10, line: { width: 3, color: "#ffffff" } } }];
+}
+
+// A number in a cell: three digits, and with zeros where a number that is not whole would look so.
+function cell(value) {
+  const text = short(Number(value.toPrecision(3)));
+  return Number.isInteger(Number(text)) && Math.abs(value - Number(text)) > 1e-12 && !text.includes("e") ? value.toPrecision(3) : text;
+}
+
+// The largest letters with which every text fits into a cell; none if they would be too small to read.
+function letters(texts, side) {
+  const longest = Math.max(...texts.flat().map((text) => text.length));
+  return [11, 10, 9].find((size) => 0.58 * size * longest + 2 <= side) ?? null;
+}
+
 function layout(extra) {
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink("--ink"), family: "system-ui, sans-serif", size: 12 },
@@ -50,7 +70,11 @@ function lines(marks) {
 const drawings = {
   curves(figure) {
     const extra = { xaxis: axis(figure.x), yaxis: axis(figure.y), ...lines(figure.marks), margin: { l: 56, r: 12, t: figure.marks.some((m) => m.label) ? 22 : 8, b: 44 } };
-    if (figure.square) extra.yaxis = { ...extra.yaxis, scaleanchor: "x", scaleratio: 1 };
+    // Margins that follow the labels and axes that follow each other would move one another without end.
+    if (figure.square) {
+      extra.xaxis = { ...extra.xaxis, automargin: false };
+      extra.yaxis = { ...extra.yaxis, automargin: false, scaleanchor: "x", scaleratio: 1 };
+    }
     // Words, other than lines, are placed by the logarithm where an axis is logarithmic.
     if (figure.x.log) extra.annotations = extra.annotations.map((a) => (a.yref === "paper" ? { ...a, x: Math.log10(a.x) } : a));
     if (figure.y.log) extra.annotations = extra.annotations.map((a) => (a.xref === "paper" ? { ...a, y: Math.log10(a.y) } : a));
@@ -62,24 +86,27 @@ const drawings = {
     const bar = { title: { text: figure.log ? `log₁₀ ${figure.value}` : figure.value, side: "right" }, thickness: 12, outlinewidth: 0 };
     const base = { x: figure.xs, y: figure.ys, z, colorscale: figure.diverging ? DIVERGING : SCALE, ...(figure.diverging ? { zmid: 0 } : {}), colorbar: bar, hovertemplate: "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>" };
     const main = figure.contours ? { ...base, type: "contour", ncontours: 18, line: { width: 0.5 } } : { ...base, type: "heatmap" };
-    return [[main, ...figure.series.map(trace)], layout({
+    return [[main, ...figure.series.flatMap(ringed)], layout({
       xaxis: { ...axis(figure.x), fixedrange: Boolean(figure.pick) }, yaxis: { ...axis(figure.y), fixedrange: Boolean(figure.pick) },
       margin: { l: 60, r: 8, t: 8, b: 44 }, ...(figure.pick ? { dragmode: false } : {}),
     })];
   },
-  matrix(figure) {
+  matrix(figure, width) {
+    const [high, wide] = [figure.values.length, figure.values[0].length];
+    const side = Math.min((width - 100) / wide, 286 / high); // of a cell, in pixels
     const flat = figure.values.flat().filter((v) => v !== null);
     const most = Math.max(1e-12, ...flat.map(Math.abs));
-    const small = figure.values.length <= 10 && figure.values[0].length <= 10;
+    const texts = figure.values.map((row) => row.map((v) => (v === null ? "" : cell(v))));
+    const size = letters(texts, side);
     const known = figure.known;
     const main = {
       type: "heatmap", z: figure.values, colorscale: DIVERGING, zmid: 0, zmin: figure.low ?? -most, zmax: figure.high ?? most, xgap: 1, ygap: 1,
-      ...(small ? { text: figure.values.map((row) => row.map((v) => (v === null ? "" : short(Number(v.toPrecision(2)))))), texttemplate: "%{text}", textfont: { size: 11 } } : {}),
+      ...(size ? { text: texts, texttemplate: "%{text}", textfont: { size } } : {}),
       colorbar: { thickness: 12, outlinewidth: 0 }, hovertemplate: "%{z:.4g}<extra></extra>",
     };
     const rings = known ? [{
       type: "scatter", mode: "markers", x: known.flatMap((row) => row.map((_, j) => j).filter((j) => row[j])), y: known.flatMap((row, i) => row.filter(Boolean).map(() => i)),
-      marker: { symbol: "square-open", size: small ? 22 : 5, color: dark() ? "#111" : "#111", line: { width: 1.5 } }, hoverinfo: "skip", showlegend: false,
+      marker: { symbol: "square-open", size: Math.max(5, Math.min(0.8 * side, 40)), color: "#111", line: { width: 1.5 } }, hoverinfo: "skip", showlegend: false,
     }] : [];
     const plain = { showgrid: false, zeroline: false, automargin: true, ticks: "" };
     const ticks = (count, names) => {
@@ -87,7 +114,6 @@ const drawings = {
       const at = Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
       return { tickvals: at, ticktext: at.map((i) => names[i] ?? String(i + 1)) };
     };
-    const [high, wide] = [figure.values.length, figure.values[0].length];
     return [[main, ...rings], layout({
       xaxis: { ...plain, ...ticks(wide, figure.columns), side: "top", range: [-0.5, wide - 0.5], constrain: "domain" },
       yaxis: { ...plain, ...ticks(high, figure.rows), range: [high - 0.5, -0.5], scaleanchor: "x", constrain: "domain" },
@@ -103,7 +129,7 @@ const drawings = {
     const nodes = {
       type: "scatter", mode: "markers+text", showlegend: false, x: figure.nodes.map((n) => n.x), y: figure.nodes.map((n) => n.y), text: figure.nodes.map((n) => n.label),
       textposition: "middle center", textfont: { size: 11, color: dark() ? "#111" : "#fff" }, hovertemplate: "%{text}<extra></extra>",
-      marker: { size: figure.nodes.map((n) => (n.strong ? 34 : 26)), color: figure.nodes.map(part), line: { width: figure.nodes.map((n) => (n.strong ? 3 : 0)), color: ink("--ink") } },
+      marker: { opacity: 1, size: figure.nodes.map((n) => (n.strong ? 34 : 26)), color: figure.nodes.map(part), line: { width: figure.nodes.map((n) => (n.strong ? 3 : 0)), color: ink("--ink") } },
     };
     const none = { visible: false };
     return [[edges, nodes], layout({ xaxis: none, yaxis: none, margin: { l: 8, r: 8, t: 8, b: 8 } })];
@@ -129,7 +155,8 @@ function csv(figure) {
   return rows.map((row) => row.map(quote).join(",")).join("\n") + "\n";
 }
 
-// A picture on the page, which can be drawn again with other data. `pick(values)` is called where a map is clicked.
+// A picture on the page, which can be drawn again with other data. In maps that set two parameters, `pick` has them:
+// `get(name)`, `set(values)`, and `field(name)` with title and limits.
 class Card {
   constructor(prefix, pick) {
     this.pick = pick;
@@ -159,13 +186,20 @@ class Card {
       this.body = fresh;
       return;
     }
-    this.body.setAttribute("aria-label", `${figure.title}. ${figure.caption}`);
-    const [data, shape] = drawings[figure.type](figure);
+    const picks = figure.type === "map" && figure.pick;
+    this.body.setAttribute("aria-label", `${figure.title}. ${figure.caption}${picks ? " Arrow keys move the point, with Shift in large steps." : ""}`);
+    const [data, shape] = drawings[figure.type](figure, this.body.clientWidth);
     window.Plotly.react(this.body, data, shape, { displayModeBar: false, responsive: true });
-    if (figure.type === "map" && figure.pick && !this.picking) this.enablePick();
+    if (picks && !this.picking) this.enablePick();
   }
 
-  // Press and drag in a map: the place under the pointer sets two parameters.
+  // A value of a parameter within its limits, with few digits.
+  within(name, value) {
+    const { minimum, maximum } = this.pick.field(name);
+    return Math.min(maximum, Math.max(minimum, Number(value.toPrecision(3))));
+  }
+
+  // Press and drag in a map, or move the point by keys: the place sets two parameters.
   enablePick() {
     this.picking = true;
     let down = false;
@@ -174,19 +208,39 @@ class Card {
       const box = this.body.getBoundingClientRect();
       const [x, y] = [event.clientX - box.left - xaxis._offset, event.clientY - box.top - yaxis._offset];
       if (mayBegin && (x < 0 || y < 0 || x > xaxis._length || y > yaxis._length)) return false;
-      const value = (axis, pixel) => Number(Number(axis.p2d(Math.min(Math.max(pixel, 0), axis._length))).toPrecision(3));
+      const value = (name, axis, pixel) => this.within(name, Number(axis.p2d(Math.min(Math.max(pixel, 0), axis._length))));
       const [first, second] = this.figure.pick;
-      this.pick({ [first]: value(xaxis, x), [second]: value(yaxis, y) });
+      this.pick.set({ [first]: value(first, xaxis, x), [second]: value(second, yaxis, y) });
       return true;
     };
     this.body.style.cursor = "crosshair";
     this.body.style.touchAction = "none";
+    this.body.tabIndex = 0;
+    this.body.setAttribute("role", "application");
+    this.body.setAttribute("aria-roledescription", "map");
     this.body.addEventListener("pointerdown", (event) => {
       down = event.button === 0 && choose(event, true);
       if (down) this.body.setPointerCapture(event.pointerId);
     });
     this.body.addEventListener("pointermove", (event) => { if (down) choose(event, false); });
     for (const end of ["pointerup", "pointercancel"]) this.body.addEventListener(end, () => { down = false; });
+    this.body.addEventListener("keydown", (event) => this.nudge(event));
+  }
+
+  nudge(event) {
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    const part = event.shiftKey ? 0.1 : 0.02;
+    const { pick: [first, second], x, y, xs, ys } = this.figure;
+    const moved = (name, { log }, places, by) => {
+      const [to, back] = log ? [Math.log10, (v) => 10 ** v] : [Number, Number];
+      const [low, high] = [to(places[0]), to(places.at(-1))];
+      return this.within(name, back(Math.min(high, Math.max(low, to(this.pick.get(name)) + by * part * (high - low)))));
+    };
+    const values = step[0] ? { [first]: moved(first, x, xs, step[0]) } : { [second]: moved(second, y, ys, step[1]) };
+    this.pick.set(values);
+    announce([first, second].map((name) => `${this.pick.field(name).title} ${short(this.pick.get(name))}`).join(", "));
   }
 
   clear() {

@@ -2,11 +2,19 @@
 
 import { Failure, follow, get, post, remove } from "./api.js";
 import { controls } from "./controls.js";
-import { copy, dialog, element } from "./dom.js";
+import { announce, copy, dialog, element, remembered, Tabs, toast } from "./dom.js";
 import { Figures } from "./figures.js";
+import { rules } from "./fields.js";
 import { address, alike } from "./state.js";
 
 const WAIT = 40; // milliseconds between the last move of a slider and the question
+const PATIENCE = 350; // milliseconds after which the page says that it waits
+const CALM = 1000; // milliseconds of rest before facts are read out
+const MESSAGE = "message"; // id of the sentence that says what went wrong
+
+const COMPUTING = "Computing … a new size is compiled once, which takes some seconds.";
+const NO_COMMAND = "No command of dln computes this view; Copy as Python does.";
+const wide = matchMedia("(min-width: 60.01rem)");
 
 export class RoomPage {
   constructor(info, host) {
@@ -21,39 +29,55 @@ export class RoomPage {
     const { info } = this;
     const presets = element("div", { class: "presets", role: "group", "aria-label": "Presets" }, element("span", {}, "Begin with"),
       ...info.presets.map((preset) => element("button", { type: "button", title: preset.about || null, onclick: () => this.preset(preset) }, preset.title)));
-    this.tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "Views" }, ...info.views.map((view) =>
-      element("button", { type: "button", role: "tab", id: `tab-${view.name}`, "aria-controls": "view", onclick: () => this.open(view.name) }, view.title)));
-    this.tabs.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!step) return;
-      const at = info.views.findIndex((view) => view.name === this.view.name);
-      this.open(info.views[(at + step + info.views.length) % info.views.length].name);
-      this.tabs.querySelector('[aria-selected="true"]').focus();
-    });
+    this.tabs = new Tabs("Views", Object.fromEntries(info.views.map((view) => [view.name, view.title])), (name) => this.open(name));
     this.hint = element("p", { class: "hint" });
     this.start = element("button", { type: "button", class: "primary", onclick: () => this.run() }, "Start");
     this.cancel = element("button", { type: "button", onclick: () => this.stop() }, "Cancel");
     this.bar = element("progress", { max: 1, value: 0, "aria-label": "Progress" });
     this.told = element("span", { role: "status" });
-    this.running = element("div", { class: "actions" }, this.start, this.cancel, this.bar, this.told);
-    const actions = element("div", { class: "actions" },
-      element("button", { type: "button", onclick: () => this.code("python") }, "Copy as Python"),
-      this.asCommand = element("button", { type: "button", onclick: () => this.code("command") }, "Copy as command"),
+    this.running = element("div", { class: "actions running" }, this.start, this.cancel, this.bar, this.told);
+    this.asCommand = element("button", { type: "button", onclick: () => this.code("command") }, "Copy as command");
+    this.noCommand = element("span", { class: "unseen", id: "no-command" }, NO_COMMAND);
+    const actions = element("div", { class: "actions strip" },
+      element("button", { type: "button", onclick: () => this.code("python") }, "Copy as Python"), this.asCommand, this.noCommand,
       element("button", { type: "button", onclick: () => copy(location.href, "Link") }, "Copy link"),
       element("button", { type: "button", onclick: () => this.reset() }, "Reset"));
-    this.error = element("p", { class: "message", role: "alert", hidden: true });
-    this.facts = element("dl", { class: "facts" });
+    this.facts = element("dl", { class: "facts strip" });
+    this.wait = element("p", { class: "wait", role: "status" });
+    this.error = element("p", { class: "message", role: "alert", id: MESSAGE, hidden: true });
+    this.invitation = element("p", { class: "invitation", hidden: true }, "Nothing is computed for these values yet. Press Start: the pictures come while it runs.");
+    this.pictures = element("div", { class: "figures" });
     this.remarks = element("div");
-    this.pictures = element("div", { class: "figures", "aria-live": "off" });
-    this.panel = element("aside", { class: "controls", "aria-label": "Parameters" });
-    const head = element("div", { class: "head" }, this.hint, actions);
-    const view = element("section", { class: "panel", id: "view", role: "tabpanel" }, this.tabs, head, this.running, this.error, this.facts, this.pictures, this.remarks);
+    const stage = element("div", { class: "stage" }, element("div", { class: "notices" }, this.wait, this.error), this.invitation, this.pictures);
+    this.panel = element("section", { class: "panel", id: "view", role: "tabpanel" },
+      element("div", { class: "head" }, this.hint, actions), this.running, this.facts, stage, this.remarks);
     this.host.replaceChildren(element("div", { class: "room" },
       element("div", { class: "intro" },
-        element("div", {}, element("h1", {}, info.title), element("div", { class: "story", html: info.story })),
-        element("details", { open: matchMedia("(min-width: 60rem)").matches }, element("summary", {}, "The mathematics"), element("div", { html: info.mathematics }))),
-      presets, this.panel, view));
-    this.figures = new Figures(this.pictures, info.name, (values) => { Object.assign(this.values, values); this.changed(true); });
+        element("h1", {}, info.title),
+        remembered(element("details", { class: "story" }, element("summary", {}, "The story"), element("div", { html: info.story })), "deeplinear-story", wide.matches),
+        remembered(element("details", { class: "mathematics" }, element("summary", {}, "The mathematics"), element("div", { html: info.mathematics })), "deeplinear-mathematics", false),
+        presets),
+      this.tabs.node, this.sheet(), this.panel));
+    this.figures = new Figures(this.pictures, info.name, {
+      set: (values) => { Object.assign(this.values, values); this.changed(true); },
+      get: (name) => this.values[name],
+      field: (name) => rules(this.view.parameters.properties[name]),
+    });
+  }
+
+  // The controls: a column on wide screens, on narrow ones a sheet at the lower edge under a line with the values.
+  sheet() {
+    this.line = element("span", { class: "values" });
+    this.fields = element("div", { class: "fields" });
+    const sheet = element("details", {}, element("summary", {}, element("b", {}, "Parameters"), this.line), this.fields);
+    this.fit = () => { sheet.open = wide.matches; };
+    this.fit();
+    wide.addEventListener("change", this.fit);
+    sheet.querySelector("summary").addEventListener("click", () => {
+      const box = this.pictures.getBoundingClientRect();
+      if (!sheet.open && (box.bottom < 100 || box.top > innerHeight / 3)) this.pictures.scrollIntoView({ block: "start" });
+    });
+    return element("aside", { class: "controls", "aria-label": "Parameters" }, sheet);
   }
 
   // Go to a view, with values from a link or a preset.
@@ -66,21 +90,23 @@ export class RoomPage {
   open(name) {
     this.abandon();
     this.view = this.info.views.find((view) => view.name === name) ?? this.info.views[0];
-    for (const tab of this.tabs.children) {
-      const chosen = tab.id === `tab-${this.view.name}`;
-      tab.setAttribute("aria-selected", String(chosen));
-      tab.tabIndex = chosen ? 0 : -1;
-    }
+    this.tabs.choose(this.view.name, this.panel);
     this.hint.textContent = this.view.hint;
-    this.asCommand.hidden = false;
+    const command = this.view.has_command ?? true;
+    this.asCommand.setAttribute("aria-disabled", String(!command));
+    this.asCommand.title = command ? "" : NO_COMMAND;
+    if (command) this.asCommand.removeAttribute("aria-describedby");
+    else this.asCommand.setAttribute("aria-describedby", this.noCommand.id);
     this.running.hidden = this.view.kind !== "run";
     this.idle();
     this.figures.clear();
     this.pictures.classList.remove("stale");
+    this.invitation.hidden = this.error.hidden = true;
     this.facts.replaceChildren();
+    this.facts.style.minHeight = "";
     this.remarks.replaceChildren();
-    this.controls = controls(this.view.parameters, (key, value) => { this.values[key] = value; this.changed(false); });
-    this.panel.replaceChildren(...this.controls.nodes);
+    this.controls = controls(this.view.parameters, (values) => { Object.assign(this.values, values); this.changed(false); });
+    this.fields.replaceChildren(...this.controls.nodes);
     this.controls.show(this.values);
     this.changed(false);
   }
@@ -95,65 +121,105 @@ export class RoomPage {
 
   changed(follows) {
     if (follows) this.controls.show(this.values);
+    this.line.textContent = this.controls.tell(this.values);
     clearTimeout(this.later);
     this.later = setTimeout(() => {
       history.replaceState(null, "", address(this.info.name, this.view.name, this.values, this.defaults));
-      if (this.view.kind === "closed") this.ask();
+      this.ask();
     }, WAIT);
-    if (this.view.kind === "run" && this.task) this.stop();
-    if (this.view.kind === "run" && this.figures.cards.size) {
-      this.pictures.classList.add("stale");
-      this.told.textContent = "The pictures are of other values. Start again.";
-    }
+    if (this.view.kind !== "run") return;
+    if (this.task) this.stop();
+    if (this.figures.cards.size) this.pictures.classList.add("stale");
   }
 
-  // Closed forms: one question at a time, the latest wins.
+  // One question at a time, the latest wins: closed forms are computed, of simulations a kept answer is shown.
   async ask() {
-    if (this.asking) { this.askAgain = true; return; }
-    this.asking = true;
-    const { view } = this;
-    this.pictures.classList.add("busy");
+    if (this.question) { this.askAgain = true; return; }
+    const question = this.question = new AbortController();
+    const closed = this.view.kind === "closed";
+    const asked = JSON.stringify(this.params());
+    // A kept answer is of no use any more where the values have changed or a simulation has begun.
+    const wanted = () => question === this.question && (closed || (!this.start.disabled && asked === JSON.stringify(this.params())));
+    const late = setTimeout(() => { if (closed && wanted()) this.waits(COMPUTING); }, PATIENCE);
+    if (closed) this.pictures.classList.add("busy");
     try {
-      const answer = await post(this.path(), this.params());
-      if (view === this.view) this.answer(answer);
+      const answer = await post(closed ? this.path() : `${this.path()}/kept`, this.params(), question.signal);
+      if (wanted()) this.found(answer);
     } catch (error) {
-      if (view === this.view) this.fail(error);
-    } finally {
-      this.asking = false;
-      this.pictures.classList.remove("busy");
-      this.host.dataset.answered = String(Number(this.host.dataset.answered ?? 0) + 1);
-      if (this.askAgain) { this.askAgain = false; if (this.view.kind === "closed") this.ask(); }
+      if (wanted()) this.fail(error);
     }
+    clearTimeout(late);
+    if (question !== this.question) return;
+    this.forget();
+    if (closed) this.waits("");
+    this.host.dataset.answered = String(Number(this.host.dataset.answered ?? 0) + 1);
+    if (this.askAgain) { this.askAgain = false; this.ask(); }
   }
+
+  // No longer wait for the answer to a question.
+  forget() {
+    this.question?.abort();
+    this.question = null;
+    this.pictures.classList.remove("busy");
+  }
+
+  // The answer to a question; nothing where no simulation of these values is kept.
+  found(answer) {
+    if (answer) {
+      this.answer(answer);
+      if (this.view.kind === "run") this.told.textContent = "Kept from before.";
+      return;
+    }
+    this.error.hidden = true;
+    this.controls.wrong([]);
+    const any = this.figures.cards.size > 0;
+    this.invitation.hidden = any;
+    this.told.textContent = any ? "The pictures are of other values. Start again." : "";
+  }
+
+  // Say over the pictures what is waited for.
+  waits(text) { if (this.wait.textContent !== text) this.wait.textContent = text; }
 
   // Simulations: start, follow, cancel.
   async run() {
     this.abandon();
-    this.error.hidden = true;
+    this.error.hidden = this.invitation.hidden = true;
     this.start.disabled = true;
     this.told.textContent = "asking …";
+    const { view } = this;
+    let seen = false; // whether there is a picture of it yet
     try {
       const task = await post(`${this.path()}/runs`, this.params());
+      if (view !== this.view) { remove(`/api/runs/${task.id}`).catch(() => {}); return; }
       this.task = task.id;
       this.cancel.hidden = this.bar.hidden = false;
       this.quiet = follow(task.id, {
-        progress: (told) => { this.bar.value = told.fraction; this.told.textContent = told.state === "waiting" ? "waits for its turn" : told.text; },
-        partial: (answer) => this.answer(answer),
-        done: (answer) => { this.task = null; this.idle("done"); this.answer(answer); },
-        failed: (failure) => { this.task = null; this.idle(); this.fail(new Failure(failure)); },
-        cancelled: () => { this.task = null; this.idle("cancelled"); },
+        progress: (told) => {
+          this.bar.value = told.fraction;
+          const waiting = told.state === "waiting";
+          const compiling = !told.text || told.text === "compiling";
+          this.told.textContent = waiting ? "Waits for its turn." : told.text || "compiling";
+          this.waits(seen ? "" : waiting ? "Waits for its turn." : compiling ? COMPUTING : `Computing: ${told.text}`);
+        },
+        partial: (answer) => { seen = true; this.waits(""); this.answer(answer); },
+        done: (answer) => { this.idle("Done."); this.answer(answer); },
+        failed: (failure) => { this.idle(); this.fail(new Failure(failure)); },
+        cancelled: () => { this.idle("Cancelled."); this.invitation.hidden = this.figures.cards.size > 0; },
       });
     } catch (error) {
+      if (view !== this.view) return;
       this.idle();
       this.fail(error);
     }
   }
 
   idle(text = "") {
+    this.task = null;
     this.start.disabled = false;
     this.cancel.hidden = this.bar.hidden = true;
     this.bar.value = 0;
     this.told.textContent = text;
+    this.waits("");
   }
 
   async stop() {
@@ -162,33 +228,47 @@ export class RoomPage {
     try { await remove(`/api/runs/${task}`); } catch { /* it has ended by itself */ }
   }
 
+  // Nothing that was asked or started for this view is wanted any more.
   abandon() {
+    this.forget();
+    this.askAgain = false;
     this.quiet?.();
     this.stop();
     this.task = null;
   }
 
   answer(answer) {
-    this.error.hidden = true;
+    this.error.hidden = this.invitation.hidden = true;
     this.pictures.classList.remove("stale");
     this.controls.wrong([]);
     this.facts.replaceChildren(...answer.facts.map((fact) => element("div", { class: `fact ${fact.tone}` },
       element("dt", {}, fact.label), element("dd", {}, fact.value, fact.note ? element("small", {}, fact.note) : null))));
+    this.facts.style.minHeight = `${Math.max(this.facts.offsetHeight, Number.parseFloat(this.facts.style.minHeight) || 0)}px`; // never shrinks under the pictures
+    if (this.facts.scrollWidth > this.facts.clientWidth) this.facts.tabIndex = 0;
+    else this.facts.removeAttribute("tabindex");
     this.remarks.replaceChildren(...answer.remarks.map((text) => element("p", { class: "remark" }, text)));
     this.figures.draw(answer.figures);
+    clearTimeout(this.speech);
+    this.speech = setTimeout(() => announce(answer.facts.map((fact) => `${fact.label}: ${fact.value}.`).join(" ")), CALM);
   }
 
   fail(error) {
     this.error.textContent = error.message;
     this.error.hidden = false;
-    this.controls.wrong(error.fields ?? []);
+    this.invitation.hidden = true;
+    this.pictures.classList.add("stale");
+    this.controls.wrong(error.fields ?? [], MESSAGE);
   }
 
   async code(which) {
+    if (which === "command" && this.asCommand.getAttribute("aria-disabled") === "true") { toast(NO_COMMAND); return; }
     try {
-      const found = await post(`${this.path()}/code`, this.params());
-      const text = found[which];
-      if (text === null) { dialog("As a command", element("p", {}, "There is no command for this view; the script does the same.")); return; }
+      const text = (await post(`${this.path()}/code`, this.params()))[which];
+      if (text === null) {
+        dialog("As a command", element("p", {}, "No command of dln computes this view for these values; a Python script does."),
+          element("button", { type: "button", class: "primary", onclick: (event) => { event.target.closest("dialog").close(); this.code("python"); } }, "Show the script"));
+        return;
+      }
       const title = which === "python" ? "As a Python script" : "As a command";
       dialog(title, element("div", { class: "row" }, element("button", { type: "button", class: "primary", onclick: () => copy(text, "Text") }, "Copy")), element("pre", { tabindex: "0" }, text));
     } catch (error) {
@@ -198,7 +278,13 @@ export class RoomPage {
 
   redraw() { this.figures.again(); }
 
-  close() { clearTimeout(this.later); this.abandon(); this.figures.clear(); }
+  close() {
+    clearTimeout(this.later);
+    clearTimeout(this.speech);
+    wide.removeEventListener("change", this.fit);
+    this.abandon();
+    this.figures.clear();
+  }
 }
 
 export const rooms = () => get("/api/rooms");

@@ -1,7 +1,7 @@
 // The page of results: experiments, checks and errata of a store, with filters and a search.
 
 import { get } from "./api.js";
-import { copy, dialog, element, short } from "./dom.js";
+import { copy, dialog, element, short, Tabs } from "./dom.js";
 import { address } from "./state.js";
 
 const TABS = { experiments: "Experiments", checks: "Checks", errata: "Errata" };
@@ -26,10 +26,11 @@ const command = (text) => element("div", { class: "row" }, element("code", {}, t
 function table(columns, rows) {
   return element("div", { class: "scroll results", tabindex: "0" }, element("table", {},
     element("thead", {}, element("tr", {}, ...columns.map((text) => element("th", { scope: "col" }, text)))),
-    element("tbody", {}, ...rows)));
+    element("tbody", {}, ...rows.map((cells) => line(cells, columns)))));
 }
 
-const line = (...cells) => element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
+// On narrow screens a row is a card, in which each cell says which column it is of.
+const line = (cells, columns = []) => element("tr", {}, ...cells.map((cell, i) => element("td", { "data-column": columns[i] ?? null }, cell)));
 
 function claims(counts) {
   const found = ["holds", "fails", "untold"].filter((name) => counts[name]).map((name) => badge(name, `${counts[name]} ${counts[name] > 1 ? { holds: "hold", fails: "fail", untold: "not told" }[name] : WORDS[name]}`));
@@ -48,15 +49,7 @@ export class StorePage {
   }
 
   build() {
-    this.tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "Results" }, ...Object.entries(TABS).map(([name, title]) =>
-      element("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "view", onclick: () => this.open(name) }, title)));
-    this.tabs.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!step) return;
-      const names = Object.keys(TABS);
-      this.open(names[(names.indexOf(this.tab) + step + names.length) % names.length]);
-      this.tabs.querySelector('[aria-selected="true"]').focus();
-    });
+    this.tabs = new Tabs("Results", TABS, (name) => this.open(name));
     this.paper = element("select", { "aria-label": "Paper", onchange: () => this.filter("paper", this.paper.value) });
     this.status = element("select", { "aria-label": "Status", onchange: () => this.filter("status", this.status.value) });
     this.search = element("input", { type: "search", placeholder: "Search", "aria-label": "Search", oninput: () => this.filter("search", this.search.value) });
@@ -66,12 +59,13 @@ export class StorePage {
     this.facts = element("dl", { class: "facts" });
     this.body = element("div", { class: "list" });
     const again = element("button", { type: "button", onclick: () => this.load() }, "Look again");
+    this.panel = element("section", { class: "panel", id: "view", role: "tabpanel" },
+      element("div", { class: "actions filters" }, this.paper, this.status, this.search, again, this.count), this.body);
     this.host.replaceChildren(element("div", { class: "store" },
       element("h1", {}, "Results"),
       element("p", { class: "story" }, "Figures of the papers made again with what they claim, theorems that were run, and places that are printed wrongly."),
       this.error, this.message, this.facts,
-      element("section", { class: "panel", id: "view", role: "tabpanel" }, this.tabs,
-        element("div", { class: "actions filters" }, this.paper, this.status, this.search, again, this.count), this.body)));
+      this.tabs.node, this.panel));
   }
 
   // Go to a part of the page, with filters from a link.
@@ -85,11 +79,7 @@ export class StorePage {
     if (name !== this.tab && !STATUSES[name].includes(this.values.status)) this.values.status = "";
     this.tab = name;
     this.shown = ROWS;
-    for (const tab of this.tabs.children) {
-      const chosen = tab.id === `tab-${name}`;
-      tab.setAttribute("aria-selected", String(chosen));
-      tab.tabIndex = chosen ? 0 : -1;
-    }
+    this.tabs.choose(name, this.panel);
     this.remember();
     this.load();
   }
@@ -175,18 +165,18 @@ export class StorePage {
   }
 
   experiments(runs) {
-    return table(["Experiment", "What it shows", "Claims", "Made"], runs.map((run) => line(
+    return table(["Experiment", "What it shows", "Claims", "Made"], runs.map((run) => [
       element("button", { type: "button", class: "link", onclick: () => this.run(run) }, element("b", {}, run.source || run.id), element("br"), element("code", {}, run.id), ` ${run.preset ?? "own parameters"}`),
-      prose(run.shows), claims(run.claims), element("small", {}, day(run.started), element("br"), took(run.seconds)))));
+      prose(run.shows), claims(run.claims), element("small", {}, day(run.started), element("br"), took(run.seconds))]));
   }
 
   checks(checks) {
-    return table(["Status", "Statement", "Closest residual", "Violations caught", "Made"], checks.map((one) => line(
+    return table(["Status", "Statement", "Closest residual", "Violations caught", "Made"], checks.map((one) => [
       badge(one.status),
       element("div", {}, element("b", {}, `${one.source} `), element("code", {}, one.id), element("div", {}, prose(one.statement)), one.status === "fails" ? element("p", { class: "message" }, one.message) : null, command(one.command)),
       element("span", { title: one.part }, one.residual === null ? "–" : short(one.residual), element("br"), element("small", {}, `at most ${one.tolerance === null ? "–" : short(one.tolerance)}`)),
       `${one.caught} of ${one.violations}`,
-      element("small", {}, day(one.started), element("br"), `${one.instances} instances, ${took(one.seconds)}`))));
+      element("small", {}, day(one.started), element("br"), `${one.instances} instances, ${took(one.seconds)}`)]));
   }
 
   errata(errata) {
@@ -206,11 +196,11 @@ export class StorePage {
     let found;
     try { found = await get(`/api/store/runs/${run.key}`); } catch (error) { this.error.textContent = error.message; this.error.hidden = false; return; }
     const picture = found.picture ? element("img", { src: `/api/store/pictures/${found.picture.digest}`, alt: `${found.source}: ${found.shows}`, class: "picture" }) : element("p", { class: "hint" }, "There is no picture.");
-    const facts = (values) => element("table", {}, element("tbody", {}, ...Object.entries(values).map(([name, value]) => line(element("code", {}, name), value))));
+    const facts = (values) => element("table", {}, element("tbody", {}, ...Object.entries(values).map(([name, value]) => line([element("code", {}, name), value]))));
     dialog(`${found.source} (${found.id}, ${found.preset ?? "own parameters"})`,
       element("p", {}, prose(found.shows)), picture,
-      found.statements.length ? table(["Verdict", "Claim", "Measured", "Expected"], found.statements.map((one) => line(
-        badge(one.verdict), element("div", {}, prose(one.statement), one.note ? element("div", {}, element("small", {}, prose(one.note))) : null), one.measured === null ? "–" : short(one.measured), prose(one.expected)))) : null,
+      found.statements.length ? table(["Verdict", "Claim", "Measured", "Expected"], found.statements.map((one) => [
+        badge(one.verdict), element("div", {}, prose(one.statement), one.note ? element("div", {}, element("small", {}, prose(one.note))) : null), one.measured === null ? "–" : short(one.measured), prose(one.expected)])) : null,
       found.command ? element("div", {}, element("p", {}, "Run it again:"), command(found.command)) : null,
       found.remark ? element("p", { class: "remark" }, prose(found.remark)) : null,
       found.notes.trim() ? element("details", {}, element("summary", {}, "Notes"), ...found.notes.split(/\n\s*\n/).map((text) => element("p", {}, prose(text)))) : null,

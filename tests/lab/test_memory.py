@@ -1,0 +1,136 @@
+"""Compiled programs are dropped beyond a bound of memory, at a moment when nothing is computed.
+
+That memory is freed by it is tested in `test_load.py`, in a process of its own.
+"""
+
+import pathlib
+import threading
+import time
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from deeplinear.lab import Settings, _memory, _service, create_app
+from deeplinear.lab._memory import Gate, resident
+from lab import toy
+
+
+def start(function: Any) -> threading.Thread:
+    thread = threading.Thread(target=function)
+    thread.start()
+    return thread
+
+
+def test_the_gate_waits_for_those_inside_and_holds_up_others() -> None:
+    gate, order = Gate(), []
+    out = threading.Event()
+
+    def first() -> None:
+        with gate.inside():
+            order.append("in")
+            out.wait(5)
+            order.append("out")
+
+    def second() -> None:
+        with gate.inside():
+            order.append("later")
+
+    def alone() -> None:
+        with gate.alone(0.0, 5.0) as empty:
+            assert empty
+            time.sleep(0.05)
+            order.append("alone")
+
+    threads = [start(first)]
+    while not order:
+        time.sleep(0.005)
+    threads.append(start(alone))
+    while not gate._shut:
+        time.sleep(0.005)
+    threads.append(start(second))
+    time.sleep(0.05)
+    out.set()
+    for thread in threads:
+        thread.join(5)
+    assert order == ["in", "out", "alone", "later"]
+
+
+def test_a_run_steps_aside_between_pieces_and_one_that_does_not_is_not_waited_for() -> None:
+    gate, end = Gate(), threading.Event()
+
+    def pieces() -> None:
+        with gate.inside():
+            while not end.wait(0.01):
+                gate.step_aside()
+
+    thread = start(pieces)
+    while gate._empty():
+        time.sleep(0.005)
+    with gate.alone(0.0, 5.0) as empty:
+        assert empty
+    assert not end.is_set()  # it goes on
+    end.set()
+    thread.join(5)
+    with gate.inside():
+        before = time.monotonic()
+        with gate.alone(0.0, 0.05) as empty:
+            assert not empty and time.monotonic() - before < 2
+    with gate.inside():
+        pass
+
+
+def test_a_server_above_its_bound_drops_programs_and_makes_defaults_ready_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    toy.gate.clear()
+    toy.computed.clear()
+    size, dropped = [1_000], []
+    monkeypatch.setattr(_service, "LOOK", 0.01)
+    monkeypatch.setattr(_service, "CALM", 0.01)
+    monkeypatch.setattr(_service, "WORTH", 500)
+    monkeypatch.setattr(_service, "resident", lambda: size[0])
+
+    def drop() -> None:
+        dropped.append(len(toy.computed))
+        size[0] = 1_000
+
+    monkeypatch.setattr(_service, "drop_programs", drop)
+    app = create_app(Settings(memory_bytes=5_000), (toy.ROOM,))
+
+    def status(client: TestClient, times: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for _ in range(500):
+            found = client.get("/api/status").json()
+            if found["dropped"] == times and found["ready"] == found["of"] and not found["now"] + found["note"]:
+                break
+            time.sleep(0.01)
+        return found
+
+    with TestClient(app, base_url="http://localhost") as client:
+        assert status(client, 0)["of"] == 2  # the default and a preset
+        run = client.post("/api/rooms/toy/work/runs", json={"wait": True}).json()["id"]  # never ends by itself
+        assert client.get(f"/api/runs/{run}").json()["state"] in ("waiting", "running")
+        size[0] = 6_000
+        found = status(client, 1)
+        assert (found["dropped"], found["ready"], found["of"]) == (1, 1, 1)
+        assert len(dropped) == 1 and toy.computed[-1] == toy.Numbers()  # computed again, though its answer is kept
+        assert client.post("/api/rooms/toy/line", json={"size": 3}).status_code == 200
+        assert client.get(f"/api/runs/{run}").json()["state"] == "running"
+        toy.gate.set()
+
+
+def test_a_bound_that_cannot_be_kept_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[int] = []
+    monkeypatch.setattr(_service, "LOOK", 0.01)
+    monkeypatch.setattr(_service, "drop_programs", lambda: dropped.append(1))
+    app = create_app(Settings(memory_bytes=1), (toy.ROOM,))
+    with TestClient(app, base_url="http://localhost") as client:
+        time.sleep(0.3)
+        assert client.get("/api/status").json()["dropped"] == len(dropped) == 1
+        assert client.get("/api/status").json()["of"] == 0  # making ready leaves memory to requests
+
+
+def test_systems_that_do_not_tell_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_memory, "Path", lambda name: pathlib.Path("/nowhere"))
+    assert resident() == 0
