@@ -47,7 +47,7 @@ def test_the_robot_moves_by_its_matrices():
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(_load.SOURCES, "robot", ("no-such-package", "robot.mat"))
-    with pytest.raises(ImportError, match="pip install no-such-package"):
+    with pytest.raises(ImportError, match="pip install --no-deps no-such-package"):
         datasets.robot()
     monkeypatch.setitem(_load.SOURCES, "robot", ("numpy", "robot.mat"))
     with pytest.raises(ImportError, match=r"has no file robot\.mat"):

@@ -236,3 +236,31 @@ def _diagnose(
             as_json,
         )
     )
+
+
+@data.command("ranks")
+def _ranks(
+    file: Annotated[str, typer.Argument(metavar="WEIGHTS", help="Weights: .npz, .npy, .safetensors, .pt or .pth.")],
+    initial: Annotated[
+        str | None, typer.Option("--initial", metavar="FILE", help="The same network before training, to compare.")
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Take only arrays whose names begin with this.")
+    ] = "",
+    last: Annotated[
+        str | None, typer.Option("--last", metavar="NAME", help="The layer that acts last, if not the last array.")
+    ] = None,
+    layout: Annotated[
+        str, typer.Option("--layout", metavar="AXES", help="Order of the axes of kernels: OIHW (PyTorch) or HWIO.")
+    ] = "OIHW",
+    as_json: Json = False,
+) -> None:
+    """Measure effective and stable rank of every layer of a saved network, of any kind.
+
+    Matrices and kernels are measured, a kernel as the matrix of its input channels against all the rest. Averages over
+    all layers but the last, over the layers between first and last, and over layers of one shape are told beside each
+    other, since the first two change with the mix of shapes alone.
+    """
+    from deeplinear.cli._ranks import ranks_command
+
+    raise typer.Exit(ranks_command(file, initial, prefix, last, layout, as_json))

@@ -1,5 +1,12 @@
 """Real data for examples, read from files that other packages ship; nothing is fetched and nothing is copied here."""
 
+from deeplinear.datasets._images import (
+    Images as Images,
+    cifar as cifar,
+    digits as digits,
+    fashion_mnist as fashion_mnist,
+    mnist as mnist,
+)
 from deeplinear.datasets._load import (
     SOURCES as SOURCES,
     Ratings as Ratings,

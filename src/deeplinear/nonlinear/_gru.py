@@ -3,6 +3,7 @@ r"""Gated recurrent units with a linear read-out, in PyTorch's equations.
 With $\sigma$ the logistic function and $h_0 = 0$, an input $x$ moves the state $h$ to
 
 $$r = \sigma(W_{ir}x + b_{ir} + W_{hr}h + b_{hr}), \quad z = \sigma(W_{iz}x + b_{iz} + W_{hz}h + b_{hz}),$$
+
 $$n = \tanh(W_{in}x + b_{in} + r\odot(W_{hn}h + b_{hn})), \quad h \leftarrow (1-z)\odot n + z\odot h, \quad y = Ch.$$
 
 Weights and biases are laid out as PyTorch has them. `equinox.nn.GRUCell` can write the same functions, but has

@@ -3,6 +3,11 @@
 from deeplinear.experiments._base import Experiment
 from deeplinear.experiments.catalog.completion._diagonals import EXPERIMENTS as DIAGONALS
 from deeplinear.experiments.catalog.completion._formula import EXPERIMENTS as FORMULA
+from deeplinear.experiments.catalog.completion._image_networks import (
+    EXPERIMENTS as IMAGES,
+    Folder as Folder,
+    read_images as read_images,
+)
 from deeplinear.experiments.catalog.completion._optimisers import EXPERIMENTS as OPTIMISERS
 from deeplinear.experiments.catalog.completion._plasticity import EXPERIMENTS as PLASTICITY
 from deeplinear.experiments.catalog.completion._ranks import EXPERIMENTS as RANKS
@@ -16,5 +21,5 @@ def _figure(experiment: Experiment) -> tuple[float, str]:
 
 
 EXPERIMENTS: tuple[Experiment, ...] = tuple(
-    sorted((*RANKS, *FORMULA, *PLASTICITY, *VALIDATION, *DIAGONALS, *OPTIMISERS), key=_figure)
+    sorted((*RANKS, *FORMULA, *PLASTICITY, *VALIDATION, *DIAGONALS, *OPTIMISERS, *IMAGES), key=_figure)
 )

@@ -1,0 +1,93 @@
+"""Ranks of image classifiers' layers on Fashion-MNIST: the `large` presets of completion/fig18 to fig30, on a GPU.
+
+No peer takes part. Every training is kept as a file in a folder, so that a second call, on another day, does what is
+missing; what is complete is written to `results/images-DEVICE.json`. A residual network of depth 101 takes 13 s an
+epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s.
+
+    python benchmarks/images.py completion/fig20 --data FOLDER    # FOLDER has Fashion-MNIST's files
+    python benchmarks/images.py --gather                          # write the results from what is kept
+    python benchmarks/images.py --show                            # claims from the stored numbers
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import numpy as np
+from common import describe, load, machine, results_path
+
+from deeplinear.datasets import fashion_mnist
+from deeplinear.experiments import experiment
+from deeplinear.experiments.catalog.completion import Folder, read_images
+from deeplinear.nonlinear import ConvolutionStudy, LabelledImages, run_convolution_study, run_relu_study
+
+NAMES = (*(f"completion/fig{number}" for number in (18, 20, 22, 24, 26, 28)), "completion/fig30")
+DIGITS = 6
+
+
+def plain(values: Any) -> Any:
+    """Arrays as lists, rounded, with null for what is not there."""
+    array = np.asarray(values)
+    if array.dtype.kind != "f":
+        return array.tolist()
+    if array.ndim:
+        return [plain(value) for value in array]
+    return None if np.isnan(array) else float(f"{array:.{DIGITS}g}")
+
+
+def study(name: str, data: LabelledImages, kept: Folder) -> dict[str, Any]:
+    """What a study found, with its trainings from the folder or made now."""
+    spec = experiment(name).presets["large"]
+    run = run_convolution_study if isinstance(spec, ConvolutionStudy) else run_relu_study
+    begun = time.perf_counter()
+    found = run(spec, data, kept=kept, progress=lambda fraction, text: print(f"{fraction:6.1%} {text}", flush=True))
+    print(f"{name}: {time.perf_counter() - begun:.0f} s")
+    layers = found.pop("layers")
+    values = {key: plain(value) for key, value in found.items()}
+    return {"spec": dataclasses.asdict(spec), "found": {**values, "layers": layers}}
+
+
+def show(path: Path) -> None:
+    """Claims from the stored numbers."""
+    for name, stored in load(path)["studies"].items():
+        dataset, spec = read_images(stored)
+        print(f"\n{name}: {experiment(name).shows}")
+        for claim in experiment(name).claims(dataset, spec):
+            print(f"  {claim.statement}: {claim.measured:.4g} ({claim.expected}; {claim.verdict}). {claim.note}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=", ".join(NAMES))
+    parser.add_argument("--data", default=None, help="folder of Fashion-MNIST; Debian's unless told")
+    parser.add_argument("--kept", default="build/images", help="folder of trainings")
+    parser.add_argument("--gather", action="store_true", help="train nothing, write what is complete")
+    parser.add_argument("--show", action="store_true", help="claims of what is stored")
+    parser.add_argument("--output", default=None)
+    given = parser.parse_args()
+    path = Path(given.output) if given.output else results_path("images")
+    if given.show:
+        return show(path)
+    data = LabelledImages(*(fashion_mnist(given.data) if given.data else fashion_mnist()))
+    stored = load(path) if path.exists() else {"machine": machine(), "studies": {}}
+    for name in given.names or NAMES:
+        kept = Folder(Path(given.kept) / name)
+        spec = experiment(name).presets["large"]
+        members = len(spec.depths) * (1 if isinstance(spec, ConvolutionStudy) else 2) * spec.runs
+        if given.gather and len(kept) < members:
+            print(f"{name}: {len(kept)} of {members} trainings are there")
+            continue
+        stored["studies"][name] = study(name, data, kept)
+        path.write_text(json.dumps(stored) + "\n", encoding="utf-8")
+        print(f"{path}: {describe(stored['machine'])}")
+
+
+if __name__ == "__main__":
+    main()

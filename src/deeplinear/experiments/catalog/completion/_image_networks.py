@@ -1,0 +1,346 @@
+"""Ranks of the layers of image classifiers against their depth, and from two starts."""
+
+import json
+import os
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deeplinear.datasets import cifar, digits, fashion_mnist, mnist
+from deeplinear.experiments._base import Claim, Context, Experiment
+from deeplinear.experiments.catalog.completion._image_pictures import NAMES, plot_convolutions, plot_starts
+from deeplinear.nonlinear import (
+    AVERAGES,
+    MOMENTS,
+    RANKS,
+    ConvolutionStudy,
+    LabelledImages,
+    ReLUStudy,
+    enlarged,
+    run_convolution_study,
+    run_relu_study,
+)
+
+if TYPE_CHECKING:
+    import xarray
+
+FOLDER = "DEEPLINEAR_DATA"
+"""Variable of the environment that names the folder with CIFAR's own folders."""
+
+LEARNED = 0.5
+"""Training accuracy that every network must reach for its ranks to mean anything."""
+
+STARTS = ("gaussian", "identity")
+
+
+def images_of(data: str) -> LabelledImages:
+    """The images of a study."""
+    if data.startswith("cifar"):
+        classes = int(data.removeprefix("cifar"))
+        where = os.environ.get(FOLDER)
+        if not where:
+            raise FileNotFoundError(
+                f"{NAMES[data]} has to be brought along. Unpack its binary version and set {FOLDER} to the "
+                f"folder that contains {'cifar-10-batches-bin' if classes == 10 else 'cifar-100-binary'}, or take "
+                "the preset quick (digits) or large (Fashion-MNIST)."
+            )
+        inside = "cifar-10-batches-bin" if classes == 10 else "cifar-100-binary"
+        return LabelledImages(*cifar(Path(where) / inside, classes))
+    return LabelledImages(*{"digits": digits, "mnist": mnist, "fashion": fashion_mnist}[data]())
+
+
+class Folder(MutableMapping[str, dict[str, np.ndarray]]):
+    """Trainings kept as files, so that a study goes on where it was interrupted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.npz"
+
+    def __getitem__(self, name: str) -> dict[str, np.ndarray]:
+        if name not in self:
+            raise KeyError(name)
+        with np.load(self._path(name)) as found:
+            return dict(found)
+
+    def __setitem__(self, name: str, value: dict[str, np.ndarray]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self._folder / f".{name}.npz"
+        with unfinished.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **value)
+        unfinished.replace(self._path(name))
+
+    def __delitem__(self, name: str) -> None:
+        self._path(name).unlink()
+
+    def __contains__(self, name: object) -> bool:
+        return self._path(str(name)).is_file()
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.stem for path in sorted(self._folder.glob("[!.]*.npz")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _kept(context: Context) -> MutableMapping[str, dict[str, np.ndarray]]:
+    return {} if context.scratch is None else Folder(context.scratch)
+
+
+def labelled_convolution_study(found: dict[str, Any], spec: ConvolutionStudy) -> "xarray.Dataset":
+    """What a study gave, with names on its axes; also for a study that was computed elsewhere."""
+    return _labelled(found, ("depth",), {"depth": list(spec.depths)}, spec, lambda values: values)
+
+
+def labelled_relu_study(found: dict[str, Any], spec: ReLUStudy) -> "xarray.Dataset":
+    """What a study gave, with names on its axes; also for a study that was computed elsewhere."""
+
+    def unpacked(values: np.ndarray) -> np.ndarray:
+        return values.reshape(len(STARTS), len(spec.depths), *values.shape[1:])
+
+    places = {"start": list(STARTS), "depth": list(spec.depths)}
+    return _labelled(found, ("start", "depth"), places, spec, unpacked)
+
+
+def _labelled(
+    found: dict[str, Any], first: tuple[str, ...], places: dict[str, list], spec: Any, unpacked: Any
+) -> "xarray.Dataset":
+    import xarray
+
+    axes = {
+        "loss": ("run", "epoch"),
+        "train_accuracy": ("run", "epoch"),
+        "test_accuracy": ("run", "epoch"),
+        "ranks": ("run", "moment", "rank", "layer"),
+        "averages": ("run", "moment", "rank", "average"),
+        "rows": ("layer",),
+        "columns": ("layer",),
+    }
+    return xarray.Dataset(
+        {name: ((*first, *rest), unpacked(np.asarray(found[name]))) for name, rest in axes.items()},
+        coords={
+            **places,
+            "epoch": np.arange(1, spec.epochs + 1),
+            "moment": list(MOMENTS),
+            "rank": list(RANKS),
+            "average": list(AVERAGES),
+        },
+        attrs={
+            "data": NAMES[spec.data],
+            "substitute": int(not spec.data.startswith("cifar")),
+            "layers": json.dumps(found["layers"]),
+        },
+    )
+
+
+def read_images(stored: dict[str, Any]) -> tuple["xarray.Dataset", ConvolutionStudy | ReLUStudy]:
+    """Data set and spec of a study kept as plain values, such as those of `benchmarks/results/images-*.json`.
+
+    Args:
+        stored: With `spec`, the fields of the study, and `found`, what it gave, null where there is nothing.
+    """
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in stored["spec"].items()}
+    found = {name: np.asarray(value, dtype=float) for name, value in stored["found"].items() if name != "layers"}
+    found |= {name: found[name].astype(int) for name in ("rows", "columns")}
+    found["layers"] = stored["found"]["layers"]
+    if "family" in fields:
+        study = ConvolutionStudy(**fields)
+        return labelled_convolution_study(found, study), study
+    other = ReLUStudy(**fields)
+    return labelled_relu_study(found, other), other
+
+
+def run_convolutions(spec: ConvolutionStudy, context: Context) -> "xarray.Dataset":
+    """Train all depths and measure every layer before and after."""
+    data = enlarged(images_of(spec.data))
+    found = run_convolution_study(spec, data, progress=context.progress, kept=_kept(context))
+    return labelled_convolution_study(found, spec)
+
+
+def run_starts(spec: ReLUStudy, context: Context) -> "xarray.Dataset":
+    """Train both starts in all depths and measure every layer before and after."""
+    found = run_relu_study(spec, images_of(spec.data), progress=context.progress, kept=_kept(context))
+    return labelled_relu_study(found, spec)
+
+
+def _numbers(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.4g}" for value in np.asarray(values).ravel())
+
+
+def claims_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> list[Claim]:
+    """Whether all networks learned; whether the average falls with depth, told for the paper's own data only."""
+    ends = dataset["averages"].sel(moment="end", rank="effective").mean("run")
+    ratios = (dataset["averages"].sel(moment="end") / dataset["averages"].sel(moment="start")).sel(rank="effective")
+    all_but_last, hidden = (ends.sel(average=which).to_numpy() for which in AVERAGES)
+    parts = (
+        f"By depth {', '.join(map(str, spec.depths))}: all but last {_numbers(all_but_last)}; hidden layers alone "
+        f"{_numbers(hidden)}; over the value at the start {_numbers(ratios.mean('run').sel(average=AVERAGES[0]))} and "
+        f"{_numbers(ratios.mean('run').sel(average=AVERAGES[1]))}."
+    )
+    statement = "The average effective rank of all layers but the last falls as depth grows: largest rise"
+    hidden_statement = "The same for the hidden layers alone, without the first: largest rise"
+    rises = [float(np.max(np.diff(values))) if len(values) > 1 else float("nan") for values in (all_but_last, hidden)]
+    if spec.data.startswith("cifar"):
+        published = [
+            Claim.at_most(statement, rises[0], 0.0, parts),
+            Claim(
+                hidden_statement, rises[1], "told beside the published average", None, "The paper does not measure it."
+            ),
+        ]
+    else:
+        doubt = f"{NAMES[spec.data]} is not the paper's data, so that nothing is confirmed or refuted. "
+        published = [
+            Claim(statement, rises[0], "at most 0 on CIFAR", None, doubt + parts),
+            Claim(hidden_statement, rises[1], "told beside the published average", None, doubt),
+        ]
+    return [
+        Claim.at_least(
+            "Every network learns: least training accuracy at the end",
+            dataset["train_accuracy"].isel(epoch=-1).min(),
+            LEARNED,
+            f"Test accuracies, means over runs: {_numbers(dataset['test_accuracy'].isel(epoch=-1).mean('run'))}.",
+        ),
+        *published,
+    ]
+
+
+def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
+    """Whether all networks learned, and the three orderings, told for the paper's own data only."""
+    values = dataset["averages"].sel(moment="end", rank="stable", average=AVERAGES[0]).mean("run")
+    starts = dataset["averages"].sel(moment="start", rank="stable", average=AVERAGES[0]).mean("run")
+    gaussian, identity = (values.sel(start=start).to_numpy() for start in STARTS)
+    deep = np.asarray(spec.depths) > 2
+    parts = (
+        f"By depth {', '.join(map(str, spec.depths))}: Gaussian {_numbers(gaussian)} (at the start "
+        f"{_numbers(starts.sel(start='gaussian'))}), identity {_numbers(identity)} (at the start "
+        f"{_numbers(starts.sel(start='identity'))})."
+    )
+    orderings = [
+        (
+            "From Gaussian layers the average stable rank ends lower than from identities: least gap, depths above 2",
+            float(np.min((identity - gaussian)[deep])) if deep.any() else float("nan"),
+            "At depth 2 there is no hidden square layer, and the two starts are one.",
+        ),
+        (
+            "From Gaussian layers it falls with depth: least fall",
+            float(np.min(-np.diff(gaussian))) if len(gaussian) > 1 else float("nan"),
+            parts,
+        ),
+        (
+            "From identities it rises with depth: least rise",
+            float(np.min(np.diff(identity))) if len(identity) > 1 else float("nan"),
+            "",
+        ),
+    ]
+    confirmed = spec.data.startswith("cifar")
+    doubt = (
+        "" if confirmed else f"{NAMES[spec.data]} is not the paper's data, so that nothing is confirmed or refuted. "
+    )
+    return [
+        Claim.at_least(
+            "Every network learns: least training accuracy at the end",
+            dataset["train_accuracy"].isel(epoch=-1).min(),
+            LEARNED,
+            f"Training losses, means over runs: {_numbers(dataset['loss'].isel(epoch=-1).mean('run'))}.",
+        ),
+        *(
+            Claim(statement, measured, "above 0", measured > 0 if confirmed else None, doubt + note)
+            for statement, measured, note in orderings
+        ),
+    ]
+
+
+OPTIMISERS = {
+    "sgd": ("SGD with momentum", {"lr": 0.1, "weight_decay": 5e-4}, {"lr": 0.05}),
+    "adam": ("Adam", {"lr": 1e-3, "weight_decay": 1e-5}, {"lr": 3e-3}),
+    "rmsprop": ("RMSProp", {"lr": 1e-3, "weight_decay": 1e-5}, {"lr": 1e-3}),
+}
+"""By name: words, the paper's settings, and what is changed in the quick size."""
+
+DEPTHS = {"resnet": (18, 34, 50, 101), "vgg": (11, 13, 16, 19)}
+
+FIGURES = {
+    ("resnet", "sgd"): (18, 19),
+    ("vgg", "sgd"): (20, 21),
+    ("resnet", "adam"): (22, 23),
+    ("vgg", "adam"): (24, 25),
+    ("resnet", "rmsprop"): (26, 27),
+    ("vgg", "rmsprop"): (28, 29),
+}
+"""Figures on CIFAR-10 and on CIFAR-100, by family and optimiser."""
+
+NOTES = (
+    f"The presets `paper` and `cifar100` are the paper's protocol; they need CIFAR in the folder that {FOLDER} names. "
+    "`quick` trains narrow networks on scikit-learn's digits and `large` the published ones on Fashion-MNIST (Debian's "
+    "package dataset-fashion-mnist) for a few epochs on a GPU: neither can confirm the paper's figure, and claims on "
+    "ranks have no verdict. An average over layers of different shapes changes with the mix of shapes alone, so the "
+    "hidden layers, layers of one shape, and the values before training stand beside it. Not stated in the paper and "
+    "settled here: networks for 32 x 32 images (a 3 x 3 convolution at the start; one linear layer at the end of VGG; "
+    "batch normalisation in both), PyTorch's starts and constants of optimisers, penalties on all parameters, 1 x 1 "
+    "convolutions of shortcuts counted as layers. Four epochs of Fashion-MNIST on an H200, three runs each, are kept "
+    "in `benchmarks/results/images-nvidia-h200.json` for figures 18, 20, 24 and 28: the averages by depth have in all "
+    "four the order from before training, which the mix of shapes makes, and rise from the second depth on; layers of "
+    "one shape of VGG hardly differ between depths."
+)
+
+
+def _convolutions(family: str, optimiser: str) -> Experiment:
+    words, settings, eased = OPTIMISERS[optimiser]
+    ten, hundred = FIGURES[family, optimiser]
+    paper = ConvolutionStudy(family=family, depths=DEPTHS[family], optimiser=optimiser, **settings)
+    plain = {"family": family, "optimiser": optimiser, "flips": False, "crop": 1}
+    return Experiment(
+        id=f"completion/fig{ten}",
+        source=f"Figures {ten} and {hundred}",
+        shows=f"Effective ranks of the layers of {'residual' if family == 'resnet' else 'VGG'} networks trained by "
+        f"{words}: their average falls as depth grows.",
+        presets={
+            "quick": ConvolutionStudy(
+                data="digits",
+                depths=DEPTHS[family][:2],
+                width=8,
+                epochs=6,
+                batch=64,
+                runs=2,
+                **{**plain, **settings, **eased},
+            ),
+            "paper": paper,
+            "cifar100": ConvolutionStudy(
+                data="cifar100", family=family, depths=DEPTHS[family], optimiser=optimiser, **settings
+            ),
+            "large": ConvolutionStudy(
+                data="fashion", family=family, depths=DEPTHS[family], optimiser=optimiser, epochs=4, runs=3, **settings
+            ),
+        },
+        run=run_convolutions,
+        plot=plot_convolutions,
+        claims=claims_convolutions,
+        notes=NOTES,
+    )
+
+
+EXPERIMENTS = (
+    *(_convolutions(family, optimiser) for family, optimiser in FIGURES),
+    Experiment(
+        id="completion/fig30",
+        source="Figure 30",
+        shows="Fully connected ReLU networks end with lower stable rank from Gaussian layers than from identities; "
+        "with depth it falls from the former and rises from the latter.",
+        presets={
+            "quick": ReLUStudy(data="digits", width=64, epochs=30, batch=64, runs=2),
+            "paper": ReLUStudy(),
+            "large": ReLUStudy(data="fashion", epochs=30, runs=3),
+        },
+        run=run_starts,
+        plot=plot_starts,
+        claims=claims_starts,
+        notes=f"The preset `paper` needs CIFAR-10 in the folder that {FOLDER} names; `quick` takes digits, "
+        "`large` Fashion-MNIST, and neither can confirm the figure. The paper does not state the deviation of Gaussian "
+        "entries (here He's, √(2/fan in)), the multiple of the identity (1), the batch (128) or the momentum (0.9). "
+        "Layers have no biases. The value from identities at the start is the width itself, so much of the difference "
+        "is there before training: the picture shows both.",
+    ),
+)

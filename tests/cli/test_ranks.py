@@ -1,0 +1,71 @@
+"""`dln ranks`: soft ranks of the layers of a saved network."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from deeplinear.cli._main import app
+from deeplinear.diagnosis import load_tensors
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Path]:
+    """A small convolutional network before and after training; in the second every kernel has lost half its rank."""
+    rng = np.random.default_rng(0)
+    first = {
+        "fc.weight": rng.standard_normal((5, 8)),
+        "conv1.weight": rng.standard_normal((8, 4, 3, 3)),
+        "norm.weight": np.ones(8),
+        "conv2.weight": rng.standard_normal((8, 8, 3, 3)),
+    }
+    second = dict(first)
+    for name in ("conv1.weight", "conv2.weight"):
+        matrix = first[name].transpose(1, 0, 2, 3).reshape(first[name].shape[1], -1)
+        u, s, v = np.linalg.svd(matrix, full_matrices=False)
+        s[len(s) // 2 :] = 0
+        low = (u * s) @ v
+        second[name] = low.reshape(first[name].shape[1], 8, 3, 3).transpose(1, 0, 2, 3)
+    paths = tmp_path / "before.npz", tmp_path / "after.npz"
+    np.savez(paths[0], **first)
+    np.savez(paths[1], **second)
+    return paths
+
+
+@pytest.mark.covers("completion:F35")
+def test_layers_and_averages(saved: tuple[Path, Path]) -> None:
+    before, after = map(str, saved)
+    found = RUNNER.invoke(app, ["ranks", after, "--initial", before, "--last", "fc.weight", "--json"])
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    assert [layer["name"] for layer in told["layers"]] == ["conv1.weight", "conv2.weight", "fc.weight"]
+    assert [layer["shape"] for layer in told["layers"]] == [[4, 72], [8, 72], [5, 8]]
+    ranks = [layer["effective"] for layer in told["layers"]]
+    assert 1.9 < ranks[0] <= 2 and 3.8 < ranks[1] <= 4  # what is left of them
+    assert told["averages"]["all but last"]["effective"] == pytest.approx(np.mean(ranks[:2]))
+    assert told["averages"]["hidden"]["effective"] == pytest.approx(ranks[1])
+    assert told["layers"][1]["initial_effective"] > 7
+    assert {tuple(one["shape"]) for one in told["by_shape"]} == {(4, 72), (8, 72)}
+    table = RUNNER.invoke(app, ["ranks", after, "--initial", before])
+    assert table.exit_code == 0 and "all but last" in table.stdout and "conv2.weight" in table.stdout
+    assert "The last layer is taken to be conv2.weight" in table.stderr
+
+
+def test_refusals(saved: tuple[Path, Path], tmp_path: Path) -> None:
+    before, after = map(str, saved)
+    other = tmp_path / "other.npz"
+    np.savez(other, **{"conv1.weight": np.ones((2, 2))})
+    for arguments, words in (
+        (["missing.npz"], "there must be a file missing.npz"),
+        ([after, "--last", "head"], "last must name a layer, but is 'head'"),
+        ([after, "--layout", "IOHW"], "layout must be one of OIHW, HWIO"),
+        ([after, "--initial", str(other)], "must have the same layers"),
+        ([after, "--prefix", "decoder"], "prefix must begin the name of an array"),
+    ):
+        found = RUNNER.invoke(app, ["ranks", *arguments])
+        assert found.exit_code == 2 and words in found.stderr, found.output
+    assert list(load_tensors(before, prefix="conv")) == ["conv1.weight", "conv2.weight"]

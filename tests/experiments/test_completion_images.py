@@ -1,0 +1,129 @@
+"""Figures 18 to 30: ranks of image classifiers' layers, on data that are not the paper's."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from architecture.source import ROOT
+from deeplinear.experiments import Context, experiment
+from deeplinear.experiments.catalog.completion import Folder, read_images
+from deeplinear.experiments.catalog.completion._image_networks import EXPERIMENTS, images_of
+from deeplinear.experiments.catalog.completion._image_pictures import interval, shape_averages
+from deeplinear.plots import paper_style
+
+CONVOLUTIONS = [one for one in EXPERIMENTS if one.id != "completion/fig30"]
+PROTOCOLS = {"sgd": (0.1, 5e-4), "adam": (1e-3, 1e-5), "rmsprop": (1e-3, 1e-5)}
+
+
+@pytest.mark.covers(*(f"completion:fig{number}" for number in range(18, 30)))
+def test_presets_are_the_papers_protocol() -> None:
+    found = []
+    for one in CONVOLUTIONS:
+        for name, data in (("paper", "cifar10"), ("cifar100", "cifar100")):
+            spec = one.presets[name]
+            assert (spec.data, spec.epochs, spec.batch, spec.runs, spec.width) == (data, 200, 128, 5, 64)
+            assert spec.flips and spec.crop == 4 and spec.protocol().cosine and spec.protocol().momentum == 0.9
+            assert (spec.lr, spec.weight_decay) == PROTOCOLS[spec.optimiser]
+            assert spec.depths == {"resnet": (18, 34, 50, 101), "vgg": (11, 13, 16, 19)}[spec.family]
+            found.append((spec.family, spec.optimiser, data))
+        assert one.presets["large"].data == "fashion" and one.presets["quick"].data == "digits"
+    assert len(set(found)) == 12
+    spec = experiment("completion/fig30").presets["paper"]
+    assert (spec.data, spec.depths, spec.width, spec.epochs, spec.lr) == ("cifar10", (2, 3, 5), 512, 100, 0.01)
+    assert not spec.protocol().cosine
+
+
+@pytest.mark.covers("completion:fig20", "completion:F35")
+def test_a_convolutional_figure_in_small(tmp_path) -> None:
+    figure = experiment("completion/fig20")
+    spec = dataclasses.replace(figure.presets["quick"], depths=(11,), width=4, epochs=2, images=640)
+    dataset = figure.run(spec, Context(scratch=tmp_path / "kept"))
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["vgg-11-1.npz", "vgg-11-2.npz"]
+    again = figure.run(spec, Context(scratch=tmp_path / "kept", progress=lambda *told: pytest.fail("trained again")))
+    assert dataset.identical(again)
+    assert (dataset["train_accuracy"].isel(epoch=-1) > dataset["train_accuracy"].isel(epoch=0)).all()
+    claims = figure.claims(dataset, spec)
+    assert [claim.holds for claim in claims] == [True, None, None]  # a substitute confirms and refutes nothing
+    assert all("not the paper's data" in claim.note for claim in claims[1:])
+    assert "hidden layers alone" in claims[1].note and "over the value at the start" in claims[1].note
+    ranks = dataset["ranks"].sel(rank="effective", moment="end", depth=11)
+    assert dataset["averages"].sel(rank="effective", moment="end", average="all but last").to_numpy() == pytest.approx(
+        ranks.isel(layer=slice(0, -1)).mean("layer").to_numpy()[None], rel=1e-12
+    )
+    with paper_style():
+        assert len(figure.plot(dataset, spec).axes) == 6
+
+
+@pytest.mark.covers("completion:fig30", "completion:F36")
+def test_two_starts_on_digits(seed: int) -> None:
+    """The orderings of the paper's figure, on digits, with the specification's own measurement as the guide."""
+    figure = experiment("completion/fig30")
+    spec = dataclasses.replace(figure.presets["quick"], depths=(2, 5), epochs=10, runs=1, seed=seed)
+    dataset = figure.run(spec, Context())
+    claims = figure.claims(dataset, spec)
+    assert claims[0].holds and [claim.holds for claim in claims[1:]] == [None, None, None]
+    assert claims[1].measured > 0 and claims[3].measured > 0  # identities end higher, and higher with depth
+    same = dataset.sel(depth=2)
+    np.testing.assert_array_equal(same["loss"].sel(start="gaussian"), same["loss"].sel(start="identity"))
+    with paper_style():
+        assert len(figure.plot(dataset, spec).axes) == 3
+    planted = dataset.copy(deep=True)
+    planted["averages"][{"start": 0}] *= 100
+    on_paper = dataclasses.replace(spec, data="cifar10")
+    assert [claim.holds for claim in figure.claims(planted, on_paper)][1] is False
+    assert [claim.holds for claim in figure.claims(dataset, on_paper)][1] is True
+
+
+@pytest.mark.covers("completion:fig18", "completion:fig24", "completion:fig28", "completion:fig30")
+@pytest.mark.parametrize("number", [18, 20, 24, 28, 30])
+def test_the_stored_run_on_fashion_mnist(number: int) -> None:
+    stored = json.loads((ROOT / "benchmarks/results/images-nvidia-h200.json").read_text(encoding="utf-8"))
+    figure = experiment(f"completion/fig{number}")
+    dataset, spec = read_images(stored["studies"][figure.id])
+    assert spec == figure.presets["large"]
+    claims = figure.claims(dataset, spec)
+    assert claims[0].holds and all(claim.holds is None for claim in claims[1:])
+    with paper_style():
+        assert figure.plot(dataset, spec).axes
+    if number != 30:
+        averages = shape_averages(dataset)
+        assert all(
+            1 <= value <= min(shape) for shape, values in averages.items() for value in values[~np.isnan(values)]
+        )
+        # What the published average would say of depth is there before training: the order of depths is the same.
+        means = dataset["averages"].sel(rank="effective", average="all but last").mean("run")
+        before, after = (np.argsort(means.sel(moment=moment)) for moment in ("start", "end"))
+        assert (before == after).all()
+
+
+def test_cifar_must_be_brought_along(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.delenv("DEEPLINEAR_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"CIFAR-10 has to be brought along.*cifar-10-batches-bin"):
+        images_of("cifar10")
+    monkeypatch.setenv("DEEPLINEAR_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"cifar-100-binary has no train.bin"):
+        images_of("cifar100")
+
+
+def test_intervals_are_students(seed: int) -> None:
+    import scipy.stats
+    import xarray
+
+    values = np.random.default_rng(seed).standard_normal((5, 2))
+    mean, half = interval(xarray.DataArray(values, dims=("run", "depth")))
+    for column in range(2):
+        low, high = scipy.stats.ttest_1samp(values[:, column], 0.0).confidence_interval(0.95)
+        assert (mean[column] - half[column], mean[column] + half[column]) == pytest.approx((low, high))
+    assert np.isnan(interval(xarray.DataArray(values[:1], dims=("run", "depth")))[1]).all()
+
+
+def test_a_folder_of_trainings(tmp_path) -> None:
+    kept = Folder(tmp_path / "a" / "b")
+    assert len(kept) == 0 and "x" not in kept
+    kept["x"] = {"loss": np.arange(3.0), "names": np.asarray(["one", "two"])}
+    assert list(kept) == ["x"] and list(kept["x"]["names"]) == ["one", "two"]
+    del kept["x"]
+    with pytest.raises(KeyError):
+        kept["x"]
