@@ -45,7 +45,7 @@ def plain(values: Any) -> Any:
 def study(name: str, data: LabelledImages, kept: Folder) -> dict[str, Any]:
     """What a study found, with its trainings from the folder or made now."""
     spec = experiment(name).presets["large"]
-    run = run_convolution_study if isinstance(spec, ConvolutionStudy) else run_relu_study
+    run: Any = run_convolution_study if isinstance(spec, ConvolutionStudy) else run_relu_study
     begun = time.perf_counter()
     found = run(spec, data, kept=kept, progress=lambda fraction, text: print(f"{fraction:6.1%} {text}", flush=True))
     print(f"{name}: {time.perf_counter() - begun:.0f} s")

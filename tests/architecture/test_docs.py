@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from architecture.source import ROOT, modules, subpackages, syntax
+from book.run import run_blocks
 
 IN_SCOPE = (
     "core",
@@ -30,8 +31,10 @@ IN_SCOPE = (
     "diagnosis",
 )
 PAGES = (
-    *("README.md", "CONTRIBUTING.md", "docs/data.md", "docs/exact.md", "docs/landscape.md", "docs/geometry.md"),
-    *("docs/recurrent.md", "docs/scale.md"),
+    "README.md",
+    "docs/extending.md",
+    *(f"docs/guide/{name}.md" for name in ("data", "exact", "geometry", "landscape", "recurrent")),
+    "docs/scale.md",
 )
 
 
@@ -90,11 +93,7 @@ def test_examples_in_docstrings(module: str) -> None:
 def test_code_in_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python blocks of a page run one after another, as a reader would run them, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / page).read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "page"}
-    for match in re.finditer(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
-        line = text.count("\n", 0, match.start(1))
-        exec(compile("\n" * line + match[1], page, "exec"), names)  # the line numbers of errors are those of the page
+    run_blocks((ROOT / page).read_text(encoding="utf-8"), page, draw=False)
 
 
 def origin(package: str, name: str) -> ast.AST | str | None:

@@ -1,4 +1,4 @@
-"""The tour of docs/data.md that needs PyTorch, as a reader runs it."""
+"""The tour of docs/guide/data.md that needs PyTorch, as a reader runs it."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "data.md"
 
 
 @pytest.mark.filterwarnings("ignore")  # those of PyTorch at its import are its own

@@ -87,9 +87,9 @@ def digits() -> Images:
     """1,797 handwritten digits of scikit-learn, 8 x 8, of which every fifth of each class is for testing."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    pixels = np.round(found.images * (255 / 16)).astype(np.uint8)[..., None]
-    return _split(pixels, found.target.astype(int))
+    grey, labels = load_digits(return_X_y=True)
+    pixels = np.round(np.asarray(grey) * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    return _split(pixels, np.asarray(labels, dtype=int))
 
 
 def _split(pixels: np.ndarray, labels: np.ndarray) -> Images:

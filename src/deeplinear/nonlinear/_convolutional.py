@@ -8,7 +8,7 @@ own rule. Images are (channels, rows, columns), one at a time; batches are made 
 `"batch"`, which the normalisation averages over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -200,7 +200,7 @@ def _normalised(key: Array, before: int, after: int, size: int, stride: int, dty
     return Normalised(convolution, eqx.nn.BatchNorm(after, BATCH, momentum=0.9, mode="batch", dtype=jnp.dtype(dtype)))
 
 
-def _check(where: str, depth: int, known: dict[int, Sequence[int]], **counts: int) -> None:
+def _check(where: str, depth: int, known: Mapping[int, Sequence[int]], **counts: int) -> None:
     if depth not in known:
         options = ", ".join(map(str, known))
         raise ValueError(f"{where}: depth must be one of {options}, but is {depth!r}.")

@@ -14,4 +14,11 @@ from deeplinear.theory._check import (
     generator as generator,
     verify as verify,
 )
+from deeplinear.theory._errata import (
+    FAULT as FAULT,
+    SURENESS as SURENESS,
+    Erratum as Erratum,
+    Evidence as Evidence,
+    errata as errata,
+)
 from deeplinear.theory._registry import check as check, checks as checks, papers as papers

@@ -1,5 +1,6 @@
 """Ranks of the layers of image classifiers against their depth, and from two starts."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, MutableMapping
@@ -142,7 +143,8 @@ def read_images(stored: dict[str, Any]) -> tuple["xarray.Dataset", ConvolutionSt
     Args:
         stored: With `spec`, the fields of the study, and `found`, what it gave, null where there is nothing.
     """
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in stored["spec"].items()}
+    fields: dict[str, Any] = dict(stored["spec"])
+    fields["depths"] = tuple(fields["depths"])
     found = {name: np.asarray(value, dtype=float) for name, value in stored["found"].items() if name != "layers"}
     found |= {name: found[name].astype(int) for name in ("rows", "columns")}
     found["layers"] = stored["found"]["layers"]
@@ -166,7 +168,7 @@ def run_starts(spec: ReLUStudy, context: Context) -> "xarray.Dataset":
     return labelled_relu_study(found, spec)
 
 
-def _numbers(values: np.ndarray) -> str:
+def _numbers(values: Any) -> str:
     return ", ".join(f"{value:.4g}" for value in np.asarray(values).ravel())
 
 
@@ -254,11 +256,11 @@ def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
 
 
 OPTIMISERS = {
-    "sgd": ("SGD with momentum", {"lr": 0.1, "weight_decay": 5e-4}, {"lr": 0.05}),
-    "adam": ("Adam", {"lr": 1e-3, "weight_decay": 1e-5}, {"lr": 3e-3}),
-    "rmsprop": ("RMSProp", {"lr": 1e-3, "weight_decay": 1e-5}, {"lr": 1e-3}),
+    "sgd": ("SGD with momentum", 0.1, 5e-4, 0.05),
+    "adam": ("Adam", 1e-3, 1e-5, 3e-3),
+    "rmsprop": ("RMSProp", 1e-3, 1e-5, 1e-3),
 }
-"""By name: words, the paper's settings, and what is changed in the quick size."""
+"""By name: words, the paper's rate and penalty, and the rate of the quick size."""
 
 DEPTHS = {"resnet": (18, 34, 50, 101), "vgg": (11, 13, 16, 19)}
 
@@ -288,32 +290,32 @@ NOTES = (
 
 
 def _convolutions(family: str, optimiser: str) -> Experiment:
-    words, settings, eased = OPTIMISERS[optimiser]
+    words, lr, weight_decay, quick_lr = OPTIMISERS[optimiser]
     ten, hundred = FIGURES[family, optimiser]
-    paper = ConvolutionStudy(family=family, depths=DEPTHS[family], optimiser=optimiser, **settings)
-    plain = {"family": family, "optimiser": optimiser, "flips": False, "crop": 1}
+    paper = ConvolutionStudy(
+        family=family, depths=DEPTHS[family], optimiser=optimiser, lr=lr, weight_decay=weight_decay
+    )
     return Experiment(
         id=f"completion/fig{ten}",
         source=f"Figures {ten} and {hundred}",
         shows=f"Effective ranks of the layers of {'residual' if family == 'resnet' else 'VGG'} networks trained by "
         f"{words}: their average falls as depth grows.",
         presets={
-            "quick": ConvolutionStudy(
+            "quick": dataclasses.replace(
+                paper,
                 data="digits",
                 depths=DEPTHS[family][:2],
                 width=8,
+                lr=quick_lr,
                 epochs=6,
                 batch=64,
+                flips=False,
+                crop=1,
                 runs=2,
-                **{**plain, **settings, **eased},
             ),
             "paper": paper,
-            "cifar100": ConvolutionStudy(
-                data="cifar100", family=family, depths=DEPTHS[family], optimiser=optimiser, **settings
-            ),
-            "large": ConvolutionStudy(
-                data="fashion", family=family, depths=DEPTHS[family], optimiser=optimiser, epochs=4, runs=3, **settings
-            ),
+            "cifar100": dataclasses.replace(paper, data="cifar100"),
+            "large": dataclasses.replace(paper, data="fashion", epochs=4, runs=3),
         },
         run=run_convolutions,
         plot=plot_convolutions,

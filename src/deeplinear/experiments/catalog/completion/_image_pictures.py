@@ -113,7 +113,7 @@ def _averages(axes: "Axes", dataset: "xarray.Dataset", rank: str) -> None:
 
 def _layer_lines(axes: "Axes", one: "xarray.Dataset", colour: str) -> None:
     """Effective rank of every layer but the last, relative to what its shape allows."""
-    sides = np.minimum(one["rows"], one["columns"]).to_numpy()
+    sides = np.minimum(one["rows"].to_numpy(), one["columns"].to_numpy())
     count = int(np.sum(sides > 0)) - 1
     values = one["ranks"].sel(moment="end", rank="effective").mean("run").to_numpy()[:count]
     axes.plot(np.linspace(0, 1, count), values / sides[:count], color=colour, marker=".", markersize=3, linewidth=0.9)
