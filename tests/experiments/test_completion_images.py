@@ -51,7 +51,7 @@ def test_presets_are_the_papers_protocol() -> None:
 @pytest.mark.covers("completion:fig20", "completion:F35")
 def test_a_convolutional_figure_in_small(tmp_path) -> None:
     figure = experiment("completion/fig20")
-    spec = dataclasses.replace(figure.presets["quick"], depths=(11,), width=4, epochs=2, images=640)
+    spec = dataclasses.replace(figure.presets["quick"], depths=(11,), width=4, epochs=2)
     dataset = figure.run(spec, Context(scratch=tmp_path / "kept"))
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["vgg-11-1.npz", "vgg-11-2.npz"]
     again = figure.run(spec, Context(scratch=tmp_path / "kept", progress=lambda *told: pytest.fail("trained again")))
