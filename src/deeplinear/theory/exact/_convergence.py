@@ -228,9 +228,8 @@ def _measure_competition(cases: Sequence[Case]) -> list[Measured]:
         s, across = float(case.strengths[-1]), abs(case.across)
         printed = float(np.hypot(s, across / 2)) - across
         slope = ours.facts["measured"]
-        measured.append(
-            dataclasses.replace(ours, printed=abs(printed / slope - 1), facts={**ours.facts, "as printed": printed})
-        )
+        gap = abs(printed / slope - 1) if slope else float("inf")  # a case that has arrived before the window
+        measured.append(dataclasses.replace(ours, printed=gap, facts={**ours.facts, "as printed": printed}))
     return measured
 
 
