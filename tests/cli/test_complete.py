@@ -162,6 +162,10 @@ def test_settings_are_refused_by_name(table: Path, flags: list[str], message: st
     assert run.exit_code == 2 and message in run.stderr
     run = dln("complete", table / "missing.csv")
     assert run.exit_code == 2 and "No such file" in run.stderr
+    before = (table / "table.csv").read_bytes()
+    run = dln("complete", table / "table.csv", "-o", table / "table.csv")
+    assert run.exit_code == 2 and "must not be the table itself" in run.stderr
+    assert (table / "table.csv").read_bytes() == before
 
 
 def test_tables_are_read_in_their_forms(tmp_path: Path) -> None:

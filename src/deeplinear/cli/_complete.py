@@ -52,6 +52,8 @@ def complete_command(
         raise UsageError(f"--out must be a file that ends in .csv, but is {target}.")
     from deeplinear.cli._shell import folder
 
+    if target.exists() and Path(file).exists() and target.samefile(file):
+        raise UsageError(f"--out must not be the table itself, but is {target}; its gaps would be lost.")
     folder(str(target.parent), "--out")
     numerics()
     from deeplinear.core import NumericalError
