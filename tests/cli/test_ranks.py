@@ -46,10 +46,11 @@ def test_layers_and_averages(saved: tuple[Path, Path]) -> None:
     assert [layer["shape"] for layer in told["layers"]] == [[4, 72], [8, 72], [5, 8]]
     ranks = [layer["effective"] for layer in told["layers"]]
     assert 1.9 < ranks[0] <= 2 and 3.8 < ranks[1] <= 4  # what is left of them
-    assert told["averages"]["all but last"]["effective"] == pytest.approx(np.mean(ranks[:2]))
-    assert told["averages"]["hidden"]["effective"] == pytest.approx(ranks[1])
-    assert told["layers"][1]["initial_effective"] > 7
-    assert {tuple(one["shape"]) for one in told["by_shape"]} == {(4, 72), (8, 72)}
+    averages = {one["over"]: one for one in told["averages"]}
+    assert list(averages) == ["all but last", "hidden", "layers 4 x 72", "layers 8 x 72"]
+    assert averages["all but last"]["effective"] == pytest.approx(np.mean(ranks[:2]))
+    assert averages["hidden"]["effective"] == averages["layers 8 x 72"]["effective"] == pytest.approx(ranks[1])
+    assert told["layers"][1]["initial_effective"] == averages["layers 8 x 72"]["initial_effective"] > 7
     table = RUNNER.invoke(app, ["ranks", after, "--initial", before])
     assert table.exit_code == 0 and "all but last" in table.stdout and "conv2.weight" in table.stdout
     assert "The last layer is taken to be conv2.weight" in table.stderr

@@ -81,7 +81,7 @@ def test_two_starts_on_digits(seed: int) -> None:
     same = dataset.sel(depth=2)
     np.testing.assert_array_equal(same["loss"].sel(start="gaussian"), same["loss"].sel(start="identity"))
     with paper_style():
-        assert len(figure.plot(dataset, spec).axes) == 3
+        assert len(figure.plot(dataset, spec).axes) == 4
     planted = dataset.copy(deep=True)
     planted["averages"][{"start": 0}] *= 100
     on_paper = dataclasses.replace(spec, data="cifar10")

@@ -54,7 +54,7 @@ def show_command(name: str, as_json: bool) -> Code:
         print_json({"ok": True, "command": "check show", "check": one})
         return Code.fine
     rows = [("id", one["id"]), ("source", one["source"]), ("statement", one["statement"])]
-    rows += [("as printed", one["printed_statement"])] if one["printed_statement"] else []
+    rows += [("printed form", one["printed_statement"])] if one["printed_statement"] else []
     rows += [("hypothesis", f"{h['name']} (residual at most {h['tolerance']:g})") for h in one["hypotheses"]]
     rows += [("claim", f"{c['name']} (at most {c['tolerance']:g})") for c in one["claim"]]
     rows += [("violation", violation) for violation in one["violations"]]

@@ -46,7 +46,12 @@ def landscape_command(
         with output_kept_pure():
             found = portrait(layers, problem)
             visited, reason = None, ""
-            if trajectory is not None and problem is not None:
+            if trajectory is not None and not {"product", "weights"} & set(trajectory.values):
+                reason = (
+                    "Which saddles the run visited cannot be told, as it did not record its product: add "
+                    "--probes loss,product,gradient_norm to dln simulate."
+                )
+            elif trajectory is not None and problem is not None:
                 try:
                     visited = itinerary(problem, trajectory)
                 except ValueError as error:

@@ -4,6 +4,8 @@ from typing import Any
 
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, print_json, print_table, say
 
+RANKS = ("effective", "stable")
+
 
 def ranks_command(file: str, initial: str | None, prefix: str, last: str | None, layout: str, as_json: bool) -> Code:
     """Read weights, measure every layer, and tell the averages; gives the exit code."""
@@ -24,49 +26,24 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
         if kinds[0] != kinds[1]:
             other = next((b for a, b in zip(*kinds, strict=False) if a != b), "another number of layers")
             raise UsageError(f"--initial: {initial} must have the same layers as {file}, but has {other}.")
-    averages = {
-        which: {rank: found.average(which, rank) for rank in ("effective", "stable")}
-        for which in ("all but last", "hidden")
-    }
-    if as_json:
-        print_json(
-            {
-                "ok": True,
-                "command": "ranks",
-                "file": file,
-                "layers": [
-                    {"name": layer.name, "shape": list(layer.shape), "effective": layer.effective}
-                    | {"stable": layer.stable}
-                    | ({} if start is None else {"initial_effective": start.effective, "initial_stable": start.stable})
-                    for layer, start in _pairs(found, before)
-                ],
-                "averages": averages,
-                "by_shape": [
-                    {"shape": list(shape), "effective": value, "stable": found.by_shape("stable")[shape]}
-                    for shape, value in found.by_shape().items()
-                ],
-            }
+    layers = [
+        {"name": layer.name, "shape": list(layer.shape)} | _values(layer, start)
+        for layer, start in zip(
+            found.layers, [None] * len(found.layers) if before is None else before.layers, strict=True
         )
+    ]
+    averages = [{"over": name} | values for name, values in _averages(found, before).items()]
+    if as_json:
+        print_json({"ok": True, "command": "ranks", "file": file, "layers": layers, "averages": averages})
         return Code.fine
     more = () if before is None else ("over the initial ones",)
     print_table(
-        [
-            (layer.name, _size(layer.shape), f"{layer.effective:.2f}", f"{layer.stable:.2f}")
-            + (() if start is None else (_ratios(layer, start),))
-            for layer, start in _pairs(found, before)
-        ],
+        [(one["name"], "{} x {}".format(*one["shape"]), *_cells(one)) for one in layers],
         header=("layer", "shape", "effective rank", "stable rank", *more),
     )
-    shapes = found.by_shape("stable")
     print_table(
-        [
-            *((which, f"{one['effective']:.2f}", f"{one['stable']:.2f}") for which, one in averages.items()),
-            *(
-                (f"layers {_size(shape)}", f"{value:.2f}", f"{shapes[shape]:.2f}")
-                for shape, value in found.by_shape().items()
-            ),
-        ],
-        header=("average over", "effective rank", "stable rank"),
+        [(one["over"], *_cells(one)) for one in averages],
+        header=("average over", "effective rank", "stable rank", *more),
     )
     say(
         f"The last layer is taken to be {found.layers[-1].name} (--last NAME for another). An average over layers of "
@@ -75,14 +52,31 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
     return Code.fine
 
 
-def _pairs(found: Any, before: Any) -> list[tuple[Any, Any]]:
-    starts = [None] * len(found.layers) if before is None else before.layers
-    return list(zip(found.layers, starts, strict=True))
+def _averages(found: Any, before: Any) -> dict[str, dict[str, float]]:
+    """Ranks averaged over all layers but the last, without the first too, and over the layers of each shape."""
+    every = [found] if before is None else [found, before]
+    heads = ("", "initial_")[: len(every)]
+    told = {
+        which: {
+            f"{head}{rank}": one.average(which, rank) for head, one in zip(heads, every, strict=True) for rank in RANKS
+        }
+        for which in ("all but last", "hidden")
+    }
+    for shape in found.by_shape():
+        told[f"layers {shape[0]} x {shape[1]}"] = {
+            f"{head}{rank}": one.by_shape(rank)[shape] for head, one in zip(heads, every, strict=True) for rank in RANKS
+        }
+    return told
 
 
-def _size(shape: tuple[int, int]) -> str:
-    return f"{shape[0]} x {shape[1]}"
+def _values(layer: Any, start: Any) -> dict[str, float]:
+    values = {rank: getattr(layer, rank) for rank in RANKS}
+    return values if start is None else values | {f"initial_{rank}": getattr(start, rank) for rank in RANKS}
 
 
-def _ratios(layer: Any, start: Any) -> str:
-    return f"{layer.effective / start.effective:.3f}, {layer.stable / start.stable:.3f}"
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    """The ranks, and what they are of the initial ones."""
+    cells = tuple(f"{one[rank]:.2f}" for rank in RANKS)
+    if "initial_effective" not in one:
+        return cells
+    return (*cells, ", ".join(f"{one[rank] / one[f'initial_{rank}']:.3f}" for rank in RANKS))

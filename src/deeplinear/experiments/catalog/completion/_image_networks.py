@@ -169,7 +169,7 @@ def run_starts(spec: ReLUStudy, context: Context) -> "xarray.Dataset":
 
 
 def _numbers(values: Any) -> str:
-    return ", ".join(f"{value:.4g}" for value in np.asarray(values).ravel())
+    return ", ".join("–" if np.isnan(value) else f"{value:.4g}" for value in np.asarray(values).ravel())
 
 
 def claims_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> list[Claim]:
@@ -215,10 +215,12 @@ def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
     starts = dataset["averages"].sel(moment="start", rank="stable", average=AVERAGES[0]).mean("run")
     gaussian, identity = (values.sel(start=start).to_numpy() for start in STARTS)
     deep = np.asarray(spec.depths) > 2
+    inner = dataset["averages"].sel(moment="end", rank="stable", average=AVERAGES[1]).mean("run")
     parts = (
         f"By depth {', '.join(map(str, spec.depths))}: Gaussian {_numbers(gaussian)} (at the start "
         f"{_numbers(starts.sel(start='gaussian'))}), identity {_numbers(identity)} (at the start "
-        f"{_numbers(starts.sel(start='identity'))})."
+        f"{_numbers(starts.sel(start='identity'))}). Hidden layers alone: Gaussian "
+        f"{_numbers(inner.sel(start='gaussian'))}, identity {_numbers(inner.sel(start='identity'))}."
     )
     orderings = [
         (
@@ -299,7 +301,7 @@ def _convolutions(family: str, optimiser: str) -> Experiment:
         id=f"completion/fig{ten}",
         source=f"Figures {ten} and {hundred}",
         shows=f"Effective ranks of the layers of {'residual' if family == 'resnet' else 'VGG'} networks trained by "
-        f"{words}: their average falls as depth grows.",
+        f"{words}. The paper says, of CIFAR: their average falls as depth grows.",
         presets={
             "quick": dataclasses.replace(
                 paper,
@@ -330,8 +332,9 @@ EXPERIMENTS = (
     Experiment(
         id="completion/fig30",
         source="Figure 30",
-        shows="Fully connected ReLU networks end with lower stable rank from Gaussian layers than from identities; "
-        "with depth it falls from the former and rises from the latter.",
+        shows="Stable ranks of the layers of fully connected ReLU networks from Gaussian layers and from identities. "
+        "The paper says, of CIFAR-10: they end lower from Gaussian layers; with depth they fall from Gaussian layers "
+        "and rise from identities.",
         presets={
             "quick": ReLUStudy(data="digits", width=64, epochs=30, batch=64, runs=2),
             "paper": ReLUStudy(),

@@ -33,13 +33,20 @@ def interval(values: "xarray.DataArray") -> tuple[np.ndarray, np.ndarray]:
     return mean, half
 
 
-def shape_averages(dataset: "xarray.Dataset", rank: str = "effective") -> dict[tuple[int, int], np.ndarray]:
-    """By shape of a layer: mean rank at the end over its layers and over runs, for every depth; NaN where none has it.
+def shape_averages(
+    dataset: "xarray.Dataset", rank: str = "effective", moment: str = "end"
+) -> dict[tuple[int, int], np.ndarray]:
+    """By shape of a layer: mean rank over its layers and over runs, for every depth; NaN where none has it.
 
     The last layer is left out.
+
+    Args:
+        dataset: Of a study of convolutional networks.
+        rank: `"effective"` or `"stable"`.
+        moment: `"start"` or `"end"` of training.
     """
     found: dict[tuple[int, int], np.ndarray] = {}
-    ends = dataset["ranks"].sel(moment="end", rank=rank).mean("run").to_numpy()
+    ends = dataset["ranks"].sel(moment=moment, rank=rank).mean("run").to_numpy()
     rows, columns = dataset["rows"].to_numpy(), dataset["columns"].to_numpy()
     for place, values in enumerate(ends):
         last = int(np.sum(rows[place] > 0)) - 1
@@ -122,6 +129,7 @@ def _layer_lines(axes: "Axes", one: "xarray.Dataset", colour: str) -> None:
 def _shape_lines(axes: "Axes", dataset: "xarray.Dataset", depths: tuple[int, ...]) -> None:
     """Average over the layers of one shape against depth, for shapes that at least two depths have."""
     shared = {shape: values for shape, values in shape_averages(dataset).items() if np.sum(~np.isnan(values)) > 1}
+    before = shape_averages(dataset, moment="start")
     most = sorted(shared, key=lambda shape: (-int(np.sum(~np.isnan(shared[shape]))), -shape[0], -shape[1]))[:6]
     for colour, marker, shape in zip(COLOURS, "osD^vP", most, strict=False):
         there = ~np.isnan(shared[shape])
@@ -133,7 +141,8 @@ def _shape_lines(axes: "Axes", dataset: "xarray.Dataset", depths: tuple[int, ...
             markersize=4,
             label=f"{shape[0]} × {shape[1]}",
         )
-    axes.set(title="layers of one shape", xlabel="depth", ylabel="effective rank", xticks=depths)
+        axes.plot(np.asarray(depths)[there], before[shape][there], "--", color=colour, linewidth=0.9)
+    axes.set(title="layers of one shape (dashed: at the start)", xlabel="depth", ylabel="effective rank", xticks=depths)
     if most:
         _legend_above(axes, 3)
 
@@ -152,8 +161,8 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
     """Training loss, stable rank against depth, and the layers one by one."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3 * PANEL[0], 1.15 * PANEL[1]), layout="constrained")
-    loss, average, layers = figure.subplots(1, 3)
+    figure = Figure(figsize=(2.2 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
+    (loss, average), (layers, hidden) = figure.subplots(2, 2)
     figure.suptitle(
         f"Fully connected ReLU networks on {NAMES[spec.data]}"
         + ("" if spec.data.startswith("cifar") else " (not the paper's data)")
@@ -167,33 +176,37 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
             count = int(np.sum(of["rows"].to_numpy() > 0)) - 1
             values = of["ranks"].sel(moment="end", rank="stable").mean("run").to_numpy()[:count]
             layers.plot(np.arange(1, count + 1), values, style, color=colour, marker=marker, markersize=4)
-        values = one["averages"].sel(rank="stable", average=AVERAGES[0])
-        mean, half = interval(values.sel(moment="end"))
-        average.errorbar(
-            spec.depths,
-            mean,
-            half,
-            color=COLOURS[4],
-            linestyle=style,
-            marker=marker,
-            capsize=3,
-            label=f"{start}, trained",
-        )
-        average.plot(
-            spec.depths,
-            values.sel(moment="start").mean("run"),
-            color="#888888",
-            linestyle=style,
-            marker=marker,
-            markersize=3,
-            linewidth=1.0,
-            label=f"{start}, at the start",
-        )
+        for axes, which in zip((average, hidden), AVERAGES, strict=True):
+            values = one["averages"].sel(rank="stable", average=which)
+            mean, half = interval(values.sel(moment="end"))
+            axes.errorbar(
+                spec.depths,
+                mean,
+                half,
+                color=COLOURS[4],
+                linestyle=style,
+                marker=marker,
+                capsize=3,
+                label=f"{start}, trained",
+            )
+            axes.plot(
+                spec.depths,
+                values.sel(moment="start").mean("run"),
+                color="#888888",
+                linestyle=style,
+                marker=marker,
+                markersize=3,
+                linewidth=1.0,
+                label=f"{start}, at the start",
+            )
     loss.set(title="training loss", xlabel="epoch", ylabel="cross-entropy", yscale="log")
     _legend_above(loss)
-    average.set(title="average stable rank, all but last", xlabel="depth", ylabel="stable rank", xticks=spec.depths)
-    average.set_yscale("log")
-    _legend_above(average)
+    for axes, title in (
+        (average, "average stable rank, all but last"),
+        (hidden, "hidden layers alone, all of one shape"),
+    ):
+        axes.set(title=title, xlabel="depth", ylabel="stable rank", xticks=spec.depths, yscale="log")
+        _legend_above(axes)
     layers.set(title="each layer, trained", xlabel="layer", ylabel="stable rank")
     layers.xaxis.get_major_locator().set_params(integer=True)
     return figure
