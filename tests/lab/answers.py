@@ -15,11 +15,22 @@ from typer.testing import CliRunner
 
 from deeplinear.cli._main import app
 from deeplinear.lab._figures import Answer
+from deeplinear.lab._room import Params, View
 
 
 def fact(answer: Answer, label: str) -> str:
     """What a fact says."""
     return next(one.value for one in answer.facts if one.label == label)
+
+
+def note(answer: Answer, label: str) -> str:
+    """What is said beside a fact."""
+    return next(one.note for one in answer.facts if one.label == label)
+
+
+def tone(answer: Answer, label: str) -> str:
+    """Whether a fact is good news."""
+    return next(one.tone for one in answer.facts if one.label == label)
 
 
 def executed(script: str) -> dict[str, Any]:
@@ -47,3 +58,9 @@ def answered(text: str | None, folder: Path, *flags: str) -> list[dict[str, Any]
                 assert run.exit_code == 0, run.stderr
                 found.append(json.loads(run.stdout))
     return found
+
+
+def command_of(view: View, params: Params) -> str | None:
+    """The command line of a view that has one, for these values."""
+    assert view.command is not None
+    return view.command(params)

@@ -40,6 +40,9 @@ def told(client: TestClient, content: str, path: str = LINE) -> tuple[str, list[
         ('{"up": 1}', "Up: must be true or false, but is 1.", "up"),
         ('{"up": "yes"}', "Up: must be true or false, but is 'yes'.", "up"),
         ('{"kind": "other"}', "Kind: must be 'fine', 'hypothesis' or 'value', but is 'other'.", "kind"),
+        (r'{"kind": "\ud800"}', r"Kind: must be text of whole characters, but is '\ud800'.", "kind"),
+        (r'{"size": "\udfffx"}', r"Size: must be a number, but is '\udfffx'.", "size"),
+        (f'{{"count": 1{300 * "0"}}}', f"Count: must be at most 50, but is 1{58 * '0'}….", "count"),
         ('{"mask": 3}', "Mask: must be a list, but is 3.", "mask"),
         ('{"mask": [true]}', "Mask, row 1: must be a list, but is true.", "mask"),
         ('{"mask": []}', "Mask: must have at least 1 row, but has 0.", "mask"),
@@ -65,6 +68,9 @@ def test_fields(client: TestClient, body: str, message: str, field: str) -> None
         ("", "The request is empty: it must be a JSON object of parameters, {} for the defaults."),
         ('{"size": }', "The request is not JSON: Expecting value at position 9."),
         ("[1]", "The request must be a JSON object of parameters, but is a list."),
+        (r'{"\ud800": 1}', r"The request names a parameter '\ud800', which is no text of whole characters."),
+        (f'{{"size": 1{5000 * "0"}}}', "The request must be JSON, but cannot be read as such."),
+        (1500 * "[", "The request must be JSON, but cannot be read as such."),
         ("3", "The request must be a JSON object of parameters, but is 3."),
     ],
 )
@@ -103,11 +109,6 @@ def test_what_is_missing_and_what_does_not_go_together(values: dict[str, Any], m
         _Pair(**values)
     (problem,) = caught.value.errors()
     assert complaint({**problem, "loc": ("body", *problem["loc"])}, _Pair) == message
-
-
-def test_names_in_addresses(client: TestClient) -> None:
-    error = client.get("/api/runs/a%20b%20c%20d%20e").json()["error"]
-    assert error == {"kind": "invalid", "message": "run: there is nothing of the name 'a b c d e'.", "fields": ["run"]}
 
 
 @pytest.mark.parametrize(("body", "size", "count"), [({"size": 3}, 3.0, 3), ({"count": 4.0}, 1.0, 4)])

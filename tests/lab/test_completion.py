@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from deeplinear.core import effective_rank
 from deeplinear.dynamics import coupling
 from deeplinear.exact import block_limit
 from deeplinear.lab._errors import LabError
@@ -20,7 +21,7 @@ from deeplinear.lab.rooms._completion import ROOM
 from deeplinear.lab.rooms._completion_closed import _coupling, _kernel
 from deeplinear.lab.rooms._completion_setting import end_of, setting_of
 from deeplinear.models import connectivity
-from lab.answers import fact
+from lab.answers import command_of, fact, tone
 
 PAIR = [[True, False], [False, True]]
 FOUR_DIGITS = 3e-4
@@ -47,8 +48,8 @@ def finite(answer: Answer) -> bool:
     return all(value is not None for row in cells for value in row)
 
 
-def command_of(view: str, values: Any) -> str:
-    found = ROOM.view(view).command(values)
+def line_of(view: str, values: Any) -> str:
+    found = command_of(ROOM.view(view), values)
     assert found is not None
     return found
 
@@ -143,6 +144,46 @@ def test_masks_and_targets_that_are_refused() -> None:
             ask("warm", **values)
 
 
+def test_coupled_is_called_low_rank_only_where_it_is() -> None:
+    """Three diagonal entries, three layers: the crossover of the ratio m is at 30."""
+    words = {}
+    for m in (1.1, 30.0, 1e3, 1e10):
+        answer = ask("mask", m=m)
+        words[m] = fact(answer, "Dynamics"), tone(answer, "Dynamics")
+        rank = float(fact(answer, "Effective rank at the end"))
+        assert (words[m][1] == "good") == (rank < 1.05) and (words[m][1] == "bad") == (rank > 2.7)
+    assert words[1.1] == ("coupled: ends near rank one", "good")
+    assert words[1e10] == words[1e3] == ("coupled, but too weakly: ends near rank 3", "bad")
+    for corner, word in ((False, "not known"), (True, "zero loss is the target itself")):
+        answer = ask("mask", mask=[[True, True], [corner, True]])
+        assert (fact(answer, "Dynamics"), tone(answer, "Dynamics")) == ("coupled", "plain")
+        assert fact(answer, "Where the flow ends") == word
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"m": 7.0},
+        {"start": "diagonal", "growth": 0.5, "mask": [[True, False], [False, False]]},
+        {"start": "gaussian", "depth": 2, "mask": PAIR, "target": "random"},
+    ],
+)
+def test_script_of_the_mask_gives_the_facts(values: dict[str, Any]) -> None:
+    names, answer = run_script("mask", params("mask", **values)), ask("mask", **values)
+    np.testing.assert_allclose(figure(answer, "end").values, names["end"], atol=1e-9)
+    printed = effective_rank(jnp.asarray(names["end"]))
+    assert f"{float(printed):.4g}" == fact(answer, "Effective rank at the end")
+    assert fact(answer, "Left open at rank one").startswith(f"{names['left_open']} of")
+    assert fact(answer, "Dynamics").startswith("coupled" if names["found"].coupled else "decoupled") or (
+        fact(answer, "Dynamics").startswith("one entry")
+    )
+
+
+def test_rows_of_unequal_length_are_refused_by_title() -> None:
+    with pytest.raises(LabError, match="Entries that are seen: all rows must have"):
+        ask("mask", mask=[[True, False], [True]])
+
+
 # ---- Limits ----------------------------------------------------------------------------------------------------------
 
 TABLE = {
@@ -195,15 +236,9 @@ def test_script_of_the_limit_gives_the_same() -> None:
     np.testing.assert_allclose(figure(answer, "limit").values, limit.matrix().dense(), atol=1e-4)
     dashed = [one.y for one in figure(answer, "spectrum").series if one.style == "dash"]
     np.testing.assert_allclose(np.array(dashed, dtype=float), names["over_scales"].sigma_2, rtol=1e-6)
-
-
-def test_command_of_the_limit_is_one() -> None:
-    from deeplinear.experiments import experiment, override, split_assignments
-
-    _, _, _, name, *settings = command_of("limit", params("limit", m=3.0)).split()
-    one = experiment(name)
-    spec = override(one.presets["quick"], split_assignments(settings, "test"), "test")
-    assert spec.ms == (3.0,) and spec.blocks == 10 and spec.depths == (2, 3, 4, 5)
+    np.testing.assert_allclose(figure(answer, "map").z, names["ranks"], rtol=1e-9)
+    over_m = [one.y for one in figure(answer, "ratio").series]
+    np.testing.assert_allclose(over_m, names["over_m"].effective_rank, rtol=1e-9)
 
 
 # ---- The flow --------------------------------------------------------------------------------------------------------
@@ -290,7 +325,7 @@ def test_script_and_command_of_the_flow_give_the_same(tmp_path: Path) -> None:
 
     for kind in ENDS.values():
         values = params("flow", mask=PAIR, **kind)
-        *files, run = command_of("flow", values).split("\n")
+        *files, run = line_of("flow", values).split("\n")
         for line in files:
             subprocess.run(line, shell=True, check=True, cwd=tmp_path)
         words = [str(tmp_path / word) if word.endswith(".csv") else word for word in run.split()[2:]]
@@ -359,11 +394,12 @@ def test_command_of_the_warm_start_is_one() -> None:
     from deeplinear.experiments import experiment, override, split_assignments
 
     preset = next(one for one in ROOM.presets if one.title == "Figure 33")
-    words = command_of("warm", params("warm", **preset.values)).split()
+    words = line_of("warm", params("warm", **preset.values)).split()
     spec = override(experiment(words[3]).presets["quick"], split_assignments(words[4:], "test"), "test")
     assert (spec.first, spec.second, spec.revealed, spec.completion) == (1.0, 2.0, 0.5, 4.0)
     np.testing.assert_allclose(spec.alpha, 1e-3)
-    assert ROOM.view("warm").command(params("warm")) is None and ROOM.view("mask").command is None
+    assert command_of(ROOM.view("warm"), params("warm")) is None
+    assert ROOM.view("mask").command is None and ROOM.view("limit").command is None
 
 
 def test_grids_of_different_sizes_are_fitted() -> None:

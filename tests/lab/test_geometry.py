@@ -18,7 +18,7 @@ from deeplinear.lab.rooms._geometry import ROOM
 from deeplinear.lab.rooms._geometry_cloud import GRADIENT, CloudParams, cloud_command, cloud_starts
 from deeplinear.lab.rooms._geometry_entropy import HIGH, LOW, POINTS, MapParams, RelaxParams
 from deeplinear.lab.rooms._geometry_paths import PathParams
-from lab.answers import answered
+from lab.answers import answered, command_of, executed
 
 DIGITS = 2e-6
 """Answers have seven significant digits."""
@@ -73,7 +73,7 @@ def test_names_that_views_share_mean_the_same() -> None:
 
 def test_the_command_finds_the_same_paths(tmp_path: Path) -> None:
     params, answer = ask("geodesics")
-    told = answered(ROOM.view("geodesics").command(params), tmp_path, "--no-plot")
+    told = answered(command_of(ROOM.view("geodesics"), params), tmp_path, "--no-plot")
     assert [one["depth"] for one in told] == [1, 2, 3, 5, "infinity"]
     for row, one in zip(figure(answer, "table").rows, told, strict=True):
         assert float(row[2]) == pytest.approx(one["length"], rel=DIGITS)
@@ -114,6 +114,15 @@ def test_paths_keep_what_geodesics_keep(paths: tuple[PathParams, Answer]) -> Non
         x, y = series(paths[1], "plane", f"depth {depth}")
         assert np.stack([x[:, 0], y[:, 0]]) == pytest.approx(start, abs=DIGITS)
         assert np.stack([x[:, -1], y[:, -1]]) == pytest.approx(end, abs=DIGITS)
+
+
+def test_a_bound_that_says_nothing_is_not_drawn(paths: tuple[PathParams, Answer]) -> None:
+    """Here it is a hundredth of the length; at depth one the length itself is exact."""
+    assert not [one for one in figure(paths[1], "lengths").series if one.name == "no curve is shorter"]
+    _, answer = ask("geodesics", **preset("A common frame"))
+    places, bounds = (one[0] for one in series(answer, "lengths", "no curve is shorter"))
+    assert np.isnan(bounds[places == 1]).all()
+    assert bounds[places < 1] == pytest.approx([float(row[3]) for row in figure(answer, "table").rows[1:]], rel=1e-6)
 
 
 def test_path_script_prints_the_same(paths: tuple[PathParams, Answer]) -> None:
@@ -212,6 +221,25 @@ def test_two_values_part_at_a_low_power() -> None:
     _, answer = ask("entropy", **preset("Two values part (p = 0.6)"))
     assert fact(answer, "Equal singular values").tone == "bad"
     assert fact(answer, "Split state, stable").value == "0.6458 and 0.08682"
+
+
+def test_the_force_of_the_entropy_is_compared() -> None:
+    """Half the logarithm of the sum at depth two, so the same on both; at infinite depth the smaller one feels more."""
+    words = [
+        fact(ask("entropy", **values)[1], "Force of the entropy").note
+        for values in ({"depth": "2"}, {"first": 1.0, "second": 1.0}, {}, {"first": 0.4, "second": 2.2})
+    ]
+    assert words == ["The same on both."] * 2 + ["Stronger on the smaller one."] * 2
+
+
+def test_map_script_finds_maps_and_split_state() -> None:
+    params, answer = ask("entropy", power=0.6)
+    names = executed(ROOM.view("entropy").python(params))
+    for name, values in (("entropy", "surface"), ("free-energy", "heights")):
+        assert np.array(figure(answer, name).z) == pytest.approx(np.asarray(names[values]), rel=1e-9)
+    (split,) = names["split"]
+    told = fact(answer, "Split state, stable").value
+    assert told == " and ".join(f"{one:.4g}" for one in split.spectrum) and split.stable
 
 
 def test_the_critical_power_of_depth_two_is_neutral() -> None:

@@ -13,7 +13,9 @@ from deeplinear.cli._build import build
 from deeplinear.cli._options import SIMULATE, resolve
 from deeplinear.lab._figures import Curves, Map, Matrix
 from deeplinear.lab._room import Cancelled, Watch
-from deeplinear.lab.rooms._lazy_rich import ROOM, CurveParams, MapParams, Task, _setting, _spectrum
+from deeplinear.lab.rooms._lazy_rich import ROOM
+from deeplinear.lab.rooms._lazy_rich_setting import CurveParams, MapParams, Task, setting_of, spectrum_of
+from lab.answers import command_of, executed, fact
 
 CURVES, MAP, SIMULATION = ROOM.views
 
@@ -25,7 +27,7 @@ def series(figure: object, name: str) -> np.ndarray:
 
 def test_curves_are_those_of_the_flow() -> None:
     params = CurveParams(lam=1.5, scale=0.2, horizon=3.0, moment=0.5)
-    problem, (first, second) = _setting(params)
+    problem, (first, second) = setting_of(params)
     task = np.asarray(problem.product((first, second)) * 0) + np.asarray(problem.loss.target)
     size = first.size
 
@@ -40,7 +42,7 @@ def test_curves_are_those_of_the_flow() -> None:
     answer = CURVES.answer(params, Watch())
     loss, modes, kernel, inputs, product, outputs = answer.figures
     one, two = ends[1]
-    assert series(loss, "loss")[-1] == pytest.approx(0.5 * np.sum((two @ one - task) ** 2), rel=1e-5)
+    assert series(loss, "two layers")[-1] == pytest.approx(0.5 * np.sum((two @ one - task) ** 2), rel=1e-5)
     values = np.linalg.svd(two @ one, compute_uv=False)
     assert [series(modes, f"mode {i + 1}")[-1] for i in range(3)] == pytest.approx(values, rel=1e-6)
     assert 0 < series(kernel, "distance")[-1] < 1
@@ -59,7 +61,7 @@ def test_the_map_is_made_of_the_curves() -> None:
     assert lam is not None and scale is not None
     here = CURVES.answer(CurveParams(lam=lam, scale=scale, horizon=2.0), Watch())
     assert kernel.z[row][column] == pytest.approx(series(here.figures[2], "distance")[-1], rel=1e-4)
-    assert loss.z[row][column] == pytest.approx(series(here.figures[0], "loss")[-1], rel=1e-4)
+    assert loss.z[row][column] == pytest.approx(series(here.figures[0], "two layers")[-1], rel=1e-4)
     assert kernel.pick == ("lam", "scale")
 
 
@@ -68,7 +70,7 @@ def test_facts_tell_the_regime() -> None:
         lam: {fact.label: fact.value for fact in CURVES.answer(CurveParams(lam=lam, inputs=4), Watch()).facts}
         for lam in (0.0, 9.0, -9.0)
     }
-    assert [told[lam]["Regime"] for lam in (0.0, 9.0, -9.0)] == ["rich", "lazy", "delayed-rich"]
+    assert [told[lam]["Regime"] for lam in (0.0, 9.0, -9.0)] == ["rich", "lazy", "lazy at first, rich late"]
 
 
 def test_a_regime_that_is_not_determined_is_told() -> None:
@@ -83,7 +85,7 @@ def test_the_wrong_sign_is_told() -> None:
     for seed in range(6):
         params = CurveParams(inputs=3, seed=seed)
         facts = {fact.label: fact for fact in CURVES.answer(params, Watch()).facts}
-        problem, layers = _setting(params)
+        problem, layers = setting_of(params)
         signs = np.linalg.det(np.asarray(problem.product(layers))) * np.linalg.det(problem.loss.target)
         assert ("Obstruction" in facts) == (signs < 0)
         labels.add("Obstruction" in facts)
@@ -98,25 +100,47 @@ def test_simulation_and_closed_form_agree_and_a_cancelled_one_ends() -> None:
 
 
 def test_scripts_give_the_numbers_of_the_page() -> None:
-    params = CurveParams(lam=-2.0, scale=0.3, horizon=4.0)
+    """The one layer too, by the closed form of one layer."""
+    params = CurveParams(lam=-2.0, scale=0.3, horizon=4.0, moment=0.5)
     text = io.StringIO()
-    names: dict[str, object] = {}
+    names = executed(CURVES.python(params))
     with contextlib.redirect_stdout(text):
-        exec(CURVES.python(params), names)
         exec(MAP.python(MapParams()), {})
         exec(SIMULATION.python(params), {})
-    run = names["run"]
-    page = series(CURVES.answer(params, Watch()).figures[0], "loss")
-    assert np.asarray(run["loss"]) == pytest.approx(page, rel=1e-6)
     assert float(text.getvalue().split()[-1]) < 1e-8
+    answer = CURVES.answer(params, Watch())
+    losses, modes, kernel, *states = answer.figures
+    assert isinstance(losses, Curves) and isinstance(modes, Curves)
+    run, single = names["run"], names["single"]
+    assert np.asarray(run["loss"]) == pytest.approx(series(losses, "two layers"), rel=1e-6)
+    assert np.asarray(run["kernel_distance"]) == pytest.approx(series(kernel, "distance"), abs=1e-9)
+    assert np.asarray(single["loss"]) == pytest.approx(series(losses, "one layer"), rel=1e-9)
+    dashed = np.array([one.y for one in modes.series if one.name == "one layer"], dtype=float).T
+    assert np.asarray(single["singular_values"]) == pytest.approx(dashed, rel=1e-9)
+    for figure, name in zip(states, ("input", "product", "output"), strict=True):
+        assert isinstance(figure, Matrix)
+        assert np.asarray(getattr(names["now"], name)) == pytest.approx(np.array(figure.values), abs=1e-9)
+    assert ", ".join(f"{one:.2g}" for one in names["half_learnt"]) == fact(answer, "Modes half learnt at t")
+    assert f"{float(names['found'].rate):.3g}" == fact(answer, "Last rate")
+
+
+def test_two_small_layers_wait_and_learn_the_strongest_first() -> None:
+    """Far horizons make no difference: the times do not depend on where the curves are drawn."""
+    told = []
+    for horizon in (8.0, 1000.0):
+        answer = CURVES.answer(CurveParams(scale=0.01, horizon=horizon), Watch())
+        told.append([float(one) for one in fact(answer, "Modes half learnt at t").split(", ")])
+    assert told[0] == pytest.approx(told[1], rel=0.05)
+    assert math.log(2) < told[0][0] < told[0][1] < told[0][2]
+    assert fact(CURVES.answer(CurveParams(horizon=0.1), Watch()), "Modes half learnt at t") == "later, later, later"
 
 
 def test_commands_begin_from_the_same_layers() -> None:
     params = CurveParams(lam=2.0, scale=0.3, seed=7)
-    words = shlex.split(SIMULATION.command(params) or "")
+    words = shlex.split(command_of(SIMULATION, params) or "")
     flags = {words[i].removeprefix("--"): words[i + 1] for i in range(2, len(words), 2)}
     run = build(resolve(SIMULATE, flags, None))
-    problem, layers = _setting(params)
+    problem, layers = setting_of(params)
     assert np.asarray(run.problem.loss.target) == pytest.approx(np.asarray(problem.loss.target), abs=1e-12)
     for mine, theirs in zip(layers, run.starts[0], strict=True):
         assert np.asarray(theirs) == pytest.approx(np.asarray(mine), abs=1e-12)
@@ -127,5 +151,5 @@ def test_ends_of_the_limits_are_answered(values: dict[str, float]) -> None:
     for lam in (-10.0, 0.0, 10.0):
         params = CurveParams(**{"lam": lam, "scale": 1e-3, "horizon": 1000.0, **values})
         answer = CURVES.answer(params, Watch())
-        assert all(math.isfinite(value) for value in series(answer.figures[0], "loss"))
-    assert len(_spectrum(Task(inputs=8, outputs=2))) == 2
+        assert all(math.isfinite(value) for value in series(answer.figures[0], "two layers"))
+    assert len(spectrum_of(Task(inputs=8, outputs=2))) == 2

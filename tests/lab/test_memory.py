@@ -3,6 +3,7 @@
 That memory is freed by it is tested in `test_load.py`, in a process of its own.
 """
 
+import dataclasses
 import pathlib
 import threading
 import time
@@ -13,6 +14,7 @@ from fastapi.testclient import TestClient
 
 from deeplinear.lab import Settings, _memory, _service, create_app
 from deeplinear.lab._memory import Gate, resident
+from deeplinear.lab._room import Preset
 from lab import toy
 
 
@@ -129,6 +131,59 @@ def test_a_bound_that_cannot_be_kept_is_not_tried_for_ever(monkeypatch: pytest.M
         time.sleep(0.3)
         assert client.get("/api/status").json()["dropped"] == len(dropped) == 1
         assert client.get("/api/status").json()["of"] == 0  # making ready leaves memory to requests
+
+
+def test_nothing_is_dropped_under_a_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[int] = []
+    monkeypatch.setattr(_service, "LOOK", 0.01)
+    monkeypatch.setattr(_service, "CALM", 0.01)
+    monkeypatch.setattr(_service, "PATIENCE", (0.01, 0.02))
+    monkeypatch.setattr(_service, "drop_programs", lambda: dropped.append(1))
+    app = create_app(Settings(memory_bytes=1, warm=False), (toy.ROOM,))
+    service = app.state.service
+    with TestClient(app, base_url="http://localhost"):
+        with service.gate.inside():
+            time.sleep(0.2)  # many tries
+            assert dropped == [] and service.note
+        for _ in range(200):
+            if dropped:
+                break
+            time.sleep(0.01)
+    assert dropped == [1] and service.dropped == 1
+
+
+def test_presets_are_made_ready_again_only_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.gate.set()
+    size = [1_000]
+    room = dataclasses.replace(toy.ROOM, presets=(Preset("Long", "line", {"count": 9}),))
+    monkeypatch.setattr(_service, "LOOK", 0.01)
+    monkeypatch.setattr(_service, "IDLE", 0.0)
+    monkeypatch.setattr(_service, "QUIET", 30.0)
+    monkeypatch.setattr(_service, "resident", lambda: size[0])
+    monkeypatch.setattr(_service, "drop_programs", lambda: size.__setitem__(0, 1_000))
+    app = create_app(Settings(memory_bytes=5_000), (room,))
+    long = toy.Numbers(count=9)
+
+    def await_count(number: int) -> None:
+        for _ in range(500):
+            if toy.computed.count(long) == number:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{toy.computed.count(long)} times instead of {number}")
+
+    toy.computed.clear()
+    with TestClient(app, base_url="http://localhost") as client:
+        await_count(1)
+        client.post("/api/rooms/toy/line", json={"size": 2.0})
+        size[0] = 6_000
+        for _ in range(300):
+            if app.state.service.dropped and toy.computed[-1] == toy.Numbers():
+                break
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert toy.computed.count(long) == 1  # somebody asked not long ago
+        app.state.service._latest -= 60.0
+        await_count(2)
 
 
 def test_systems_that_do_not_tell_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:

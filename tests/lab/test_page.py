@@ -91,6 +91,10 @@ def test_a_slider_changes_the_curve_and_the_address(page, address: str) -> None:
     go(page, address, "#lazy-rich/curves")
     answered(page, 1)
     before = curve(page, "modes")
+    labels = page.locator('figure[data-figure="loss"] .ytick').all_inner_texts()
+    assert len(labels) > 2 and not {"2", "5"} & set(labels)  # powers of ten
+    picture, mathematics = (page.locator(place).first.bounding_box() for place in ("figure", ".mathematics[open] math"))
+    assert mathematics["x"] > picture["x"] + picture["width"]  # beside it
     slider = page.get_by_label("Relative scale λ", exact=True)
     slider.focus()
     for _ in range(30):
@@ -113,28 +117,44 @@ def test_a_slider_changes_the_curve_and_the_address(page, address: str) -> None:
 
 @pytest.mark.slow
 def test_bad_values_are_refused_with_a_sentence_and_the_page_goes_on(page, address: str) -> None:
-    go(page, address, "#lazy-rich/curves?lam=77")  # the server refuses
+    go(page, address, "#lazy-rich/curves?lam=1e999&seed=abc")  # values of a link are made to fit
+    answered(page, 1)
+    number = page.get_by_label("Relative scale λ, number")
+    assert number.input_value() == "10"
+    told = page.locator(".adjusted").inner_text()
+    assert told == "Relative scale λ: too large for this view, now 10. Seed: not readable, now as at first."
+
+    refusal = {"error": {"kind": "value", "message": "Not with this λ.", "fields": ["lam"]}}  # the server refuses
+    page.route("**/lazy-rich/curves", lambda route: route.fulfill(status=409, json=refusal))
+    number.fill("2,5")
+    number.press("Enter")
+    assert number.input_value() == "2.5"
     alert = page.locator("#message")
     alert.wait_for(timeout=WAIT)
-    assert "Relative scale λ" in alert.inner_text() and "77" in alert.inner_text()
+    assert "Not with this λ." in alert.inner_text()
     page.complaints.clear()  # the browser notes the refused request
-    number = page.get_by_label("Relative scale λ, number")
     assert number.get_attribute("aria-invalid") == "true"
     assert "message" in number.get_attribute("aria-describedby")
-    number.fill("2")
-    number.press("Enter")
+    page.unroute("**/lazy-rich/curves")
+    alert.get_by_role("button", name="Reset all values").click()
     alert.wait_for(state="hidden", timeout=WAIT)
-    assert number.get_attribute("aria-invalid") == "false"
+    assert number.get_attribute("aria-invalid") == "false" and number.input_value() == "0"
+    until(page, "location.hash === '#lazy-rich/curves'")
 
-    inputs, place = page.get_by_label("Inputs, number"), page.evaluate("location.hash")
-    for text, sentence in (("", "must be a number"), ("2.7", "whole number"), ("77", "between 1 and 8")):  # the page
+    inputs = page.get_by_label("Inputs, number")
+    for text, sentence in (
+        ("", "must be a number"),
+        ("2,7", "whole number"),
+        ("1,000", "1000 or 1.000"),
+        ("77", "between 1 and 8"),
+    ):
         inputs.fill(text)
         inputs.press("Enter")
         fault = page.locator(f"#{inputs.get_attribute('aria-describedby')}")
         assert "Inputs must be" in fault.inner_text() and sentence in fault.inner_text()
         assert inputs.get_attribute("aria-invalid") == "true"
     page.wait_for_timeout(100)
-    assert page.evaluate("location.hash") == place
+    assert page.evaluate("location.hash") == "#lazy-rich/curves"
     inputs.fill("4")
     inputs.press("Enter")
     assert page.locator(".fault:visible").count() == 0
@@ -142,7 +162,7 @@ def test_bad_values_are_refused_with_a_sentence_and_the_page_goes_on(page, addre
 
 @pytest.mark.slow
 def test_waiting_missing_commands_and_neighbours(page, address: str) -> None:
-    """With a server that is slow, knows no command, and has a pair of values in order."""
+    """With a server that is slow, knows no command, has a pair of values in order, and one that matters sometimes."""
     held: list = []
 
     def rooms(route) -> None:
@@ -150,6 +170,9 @@ def test_waiting_missing_commands_and_neighbours(page, address: str) -> None:
         curves = found[0]["views"][0]
         curves["has_command"] = False
         curves["parameters"]["properties"]["inputs"]["below"] = "hidden"
+        curves["parameters"]["properties"]["moment"]["only"] = {"hidden": [5, 7]}
+        found[0]["views"][1]["parameters"]["properties"]["hidden"]["maximum"] = 4
+        found[0]["presets"][0] = {"title": "Go", "about": "Seen at once.", "view": "simulation", "values": {}}
         route.fulfill(json=found)
 
     def hold(route) -> None:
@@ -162,10 +185,12 @@ def test_waiting_missing_commands_and_neighbours(page, address: str) -> None:
     assert button.get_attribute("aria-disabled") == "true" and "Python" in button.get_attribute("title")
     page.route("**/lazy-rich/curves", hold)
     top = page.locator("figure").first.bounding_box()["y"]
+    sometimes = page.get_by_label("Look at (part of the horizon)", exact=True)
+    assert sometimes.is_disabled() and page.locator(".only").inner_text() == "Only for Hidden width: 5 or 7"
     inputs, hidden = page.get_by_label("Inputs, number"), page.get_by_label("Hidden width, number")
     inputs.fill("6")
     inputs.press("Enter")
-    assert hidden.input_value() == "7"
+    assert hidden.input_value() == "7" and sometimes.is_enabled()
     hidden.fill("5")
     hidden.press("Enter")
     assert inputs.input_value() == "4"
@@ -178,6 +203,21 @@ def test_waiting_missing_commands_and_neighbours(page, address: str) -> None:
     for route in held:
         route.fulfill(json=answer)
     wait.wait_for(state="hidden", timeout=WAIT)
+
+    page.route("**/lazy-rich/map", lambda route: route.fulfill(json=answer))
+    page.get_by_role("tab", name="Phase map").click()  # takes fewer values
+    assert page.locator(".adjusted").inner_text() == "Hidden width: too large for this view, now 4."
+    assert hidden.input_value() == "4"
+    busy = {"error": {"kind": "busy", "message": "Later.", "fields": []}}
+    page.route("**/simulation/kept", lambda route: route.fulfill(status=204))
+    page.route("**/simulation/runs", lambda route: route.fulfill(status=503, json=busy))
+    preset = page.get_by_role("button", name="Go", exact=True)
+    preset.click()  # a preset begins by itself
+    page.wait_for_selector("#message:has-text('Later.')", timeout=WAIT)
+    page.complaints.clear()  # the browser notes the refused request
+    assert preset.get_attribute("aria-pressed") == "true" and page.locator(".chosen").inner_text() == "Seen at once."
+    page.get_by_label("Relative scale λ", exact=True).press("ArrowRight")
+    assert preset.get_attribute("aria-pressed") == "false" and page.locator(".chosen").inner_text() == ""
 
 
 @pytest.mark.slow
@@ -208,7 +248,11 @@ def test_a_simulation_runs_and_another_is_cancelled(page, address: str) -> None:
 def test_code_and_downloads(page, address: str, tmp_path: Path) -> None:
     go(page, address, "#lazy-rich/curves")
     answered(page, 1)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy as Python").click()
+    page.wait_for_selector("#toasts:has-text('Copied.')", timeout=WAIT)
+    assert page.evaluate("document.activeElement.textContent") == "Copy"
+    assert "LambdaBalanced(0.0, 1.0, absolute_scale=0.1)" in page.evaluate("navigator.clipboard.readText()")
     assert "LambdaBalanced(0.0, 1.0, absolute_scale=0.1)" in page.locator("dialog pre").inner_text()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Copy as command").click()
@@ -267,6 +311,7 @@ def test_on_a_phone_the_pictures_stay_in_view(page, address: str) -> None:
     answered(page, 1)
     sheet = page.locator(".controls summary")
     assert "Relative scale λ 0" in sheet.inner_text()
+    assert page.locator(".mathematics[open]").count() == 0
     sheet.click()
     page.get_by_label("Relative scale λ", exact=True).press("ArrowRight")
     figure = page.locator("figure").first.bounding_box()
@@ -302,6 +347,8 @@ def test_dark_and_light(page, address: str) -> None:
 def test_results_of_an_empty_store_and_the_errata(page, address: str) -> None:
     go(page, address, "#results")
     until(page, "document.getElementById('main').innerText.includes('dln experiment run')")
+    assert page.locator(".fact:has-text('Claims held')").inner_text().endswith("none yet")
+    assert page.locator(".fact.good").count() == 0
     page.get_by_role("tab", name="Errata").click()
     page.wait_for_selector(".erratum", timeout=WAIT)
     assert page.locator(".erratum").count() > 20

@@ -22,7 +22,7 @@ from deeplinear.lab.rooms._recurrent_run import Training, training, training_scr
 from deeplinear.lab.rooms._recurrent_setting import HORIZON, REACH, teacher_of
 from deeplinear.lab.rooms._recurrent_spectrum import Spectrum, spectrum, spectrum_command, spectrum_script
 from deeplinear.recurrent import upper_principal_moment
-from lab.answers import answered, executed, fact
+from lab.answers import answered, executed, fact, note, tone
 
 DRAWN = 1e-6
 """Numbers of an answer have seven digits."""
@@ -87,6 +87,8 @@ def test_what_students_do() -> None:
     few, enough = (extrapolation(Extrapolation(order=2, length=k), Watch()) for k in (3, 5))
     assert fact(few, "The student") == "does not extrapolate" or float(fact(few, "Largest error beyond")) > 1e-2
     assert fact(few, "Certificate") == "none"
+    assert note(few, "Certificate") == "Nothing is proved of it: fewer than 2n + 1 = 5 numbers are known."
+    assert fact(enough, "Known numbers") == "5, enough for balanced students"
     assert fact(enough, "The student") == "extrapolates" and float(fact(enough, "Largest error beyond")) < 1e-6
     certified = series(enough, "errors", "certified")
     errors = series(enough, "errors", "error")[1][5:]
@@ -99,6 +101,18 @@ def test_what_students_do() -> None:
     assert math.isclose(gap, np.abs(moments(Extrapolation(order=2))[2]).max() / 2, rel_tol=1e-5)
     delay = extrapolation(Extrapolation(teacher="delay", order=3, length=6, student="least"), Watch())
     assert fact(delay, "The student") == "extrapolates" and delay.remarks
+    assert tone(enough, "Known numbers") == "good" and tone(built, "Known numbers") == "plain"
+    assert tone(delay, "Known numbers") == "plain" and "this one is not balanced" in note(delay, "Known numbers")
+    assert note(built, "Certificate").startswith("Nothing is proved of it: the student is not balanced")
+
+
+def test_a_bound_above_the_error_of_the_zero_student_is_called_useless() -> None:
+    paper = next(one for one in ROOM.presets if one.title == "The paper's teacher")
+    answer = extrapolation(Extrapolation(**paper.values), Watch())
+    assert fact(answer, "Certificate") == "of no use" and tone(answer, "Certificate") == "warning"
+    _, bounds = series(answer, "errors", "certified")
+    zero = np.abs(series(answer, "responses", "teacher")[1][11:]).max()
+    assert bounds.max() > zero and f"at most {bounds.max():.3g}" in note(answer, "Certificate")
 
 
 @pytest.mark.parametrize(
@@ -202,6 +216,15 @@ def test_extrapolation_script_gives_the_same(params: Extrapolation, script: Any)
     answer = extrapolation(params, Watch())
     assert verdict.outcome == fact(answer, "The student")
     assert f"{verdict.observed.error:.3g}" == fact(answer, "Largest error beyond")
+
+
+def test_extrapolation_script_gives_band_and_bars() -> None:
+    params = Extrapolation()
+    names, answer = executed(extrapolation_script(params)), extrapolation(params, Watch())
+    for column, name in enumerate(("least of them", "largest of balanced students")):
+        assert np.allclose(names["band"][:, column], series(answer, "responses", name)[1][1:], atol=DRAWN)
+    widths = series(answer, "open", "interval")[1]
+    assert np.allclose(names["left_open"], widths[: len(names["left_open"])], atol=DRAWN)
 
 
 def test_spectrum_script_gives_the_same() -> None:

@@ -134,6 +134,13 @@ def test_ended_simulations_are_forgotten_in_time(client: TestClient) -> None:
     assert response.status_code == 404 and response.json()["error"]["kind"] == "missing"
 
 
+@pytest.mark.parametrize("name", ["x", "not-a-run", "a b", "%F0%9F%92%A5", "0" * 200])
+def test_what_is_no_name_of_a_simulation_is_not_there(client: TestClient, name: str) -> None:
+    for response in (client.get(f"/api/runs/{name}"), client.delete(f"/api/runs/{name}")):
+        assert response.status_code == 404 and response.json()["error"]["kind"] == "missing"
+    assert client.get(f"/api/runs/{name}/events").status_code == 404
+
+
 def test_a_simulation_that_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deeplinear.lab._runs.LONELY", 0.05)
     toy.gate.clear()

@@ -1,14 +1,19 @@
 """The server without its rooms: answers, failures, limits, and who may ask."""
 
-from typing import Any
+import ast
+import base64
+import hashlib
+import re
+from typing import Any, Literal
 
 import pytest
 from fastapi.testclient import TestClient
 
 from deeplinear.lab import Settings, create_app
+from deeplinear.lab._app import _plotly
 from deeplinear.lab._cache import Cache
-from deeplinear.lab._room import Params, Room, View
-from deeplinear.lab._security import host_of
+from deeplinear.lab._room import Params, Room, View, choice, slider, switch, whole
+from deeplinear.lab._security import EMPTY, MAPS, host_of
 from lab import toy
 
 LINE = "/api/rooms/toy/line"
@@ -46,6 +51,20 @@ def test_rooms_tell_all_that_the_page_needs(client: TestClient) -> None:
     assert (size["control"], size["minimum"], size["maximum"], size["log"]) == ("slider", 0.1, 10.0, True)
     assert line["defaults"]["mask"] == [[True, False], [False, True]]
     assert room["presets"] == [{"title": "Steep", "view": "line", "values": {"size": 9.0}, "about": ""}]
+
+
+def test_controls_say_with_which_choices_they_matter() -> None:
+    only = {"method": ["adam"]}
+
+    class Some(Params):
+        rate: float = slider(0.1, 0.0, 1.0, "Rate", only=only)
+        states: int = whole(1, 1, 9, "States", only=only)
+        kind: Literal["a", "b"] = choice("a", {"a": "A", "b": "B"}, "Kind", only=only)
+        fast: bool = switch(True, "Fast", only=only)
+        method: Literal["flow", "adam"] = choice("flow", {"flow": "Flow", "adam": "Adam"}, "Method")
+
+    told = {name: field.get("only") for name, field in Some.model_json_schema()["properties"].items()}
+    assert told == {"rate": only, "states": only, "kind": only, "fast": only, "method": None}
 
 
 def test_code(client: TestClient) -> None:
@@ -130,7 +149,16 @@ def test_every_answer_has_the_policy(client: TestClient) -> None:
     for response in (client.get("/"), client.get("/api/status"), client.get("/nothing"), client.get("/static/app.js")):
         policy = response.headers["content-security-policy"]
         assert "default-src 'none'" in policy and "script-src 'self';" in policy and "unsafe-eval" not in policy
+        assert "style-src 'self' 'sha256-" in policy and "style-src-attr 'unsafe-inline';" in policy
+        assert policy.count("'unsafe-inline'") == 1
         assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_style_sheets_that_the_policy_lets_through() -> None:
+    found = re.search(r"\.textContent='((?:[^'\\]|\\.)*)'", _plotly(False).decode())
+    assert found is not None
+    for digest, text in ((EMPTY, ""), (MAPS, ast.literal_eval(f"'{found.group(1)}'"))):
+        assert digest == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def test_the_page_has_no_inline_script_and_asks_nobody_else(client: TestClient) -> None:

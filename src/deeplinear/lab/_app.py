@@ -8,7 +8,7 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from fastapi import FastAPI, Path, Request, Response
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, StreamingResponse
@@ -209,11 +209,10 @@ def _add_view(app: FastAPI, service: Service, room: Room, view: View) -> None:
 
 def _add_runs(app: FastAPI, service: Service) -> None:
     """The addresses of simulations."""
-    Name = Path(min_length=8, max_length=40, pattern="^[A-Za-z0-9_-]+$")
     responses = {**ERRORS, **MISSING}
 
     @app.get("/api/runs/{run}", response_model=RunState, responses=responses, tags=["Simulations"])
-    async def run_state(run: str = Name) -> RunState:
+    async def run_state(run: str) -> RunState:
         ticket = service.runs.ticket(run)
         task = ticket.task
         answer = Answer.model_validate_json(task.answer) if task.answer else None
@@ -227,7 +226,7 @@ def _add_runs(app: FastAPI, service: Service) -> None:
         )
 
     @app.delete("/api/runs/{run}", response_model=Started, responses=responses, tags=["Simulations"])
-    async def cancel(run: str = Name) -> Started:
+    async def cancel(run: str) -> Started:
         ticket = service.runs.ticket(run)
         ticket.cancelled = True
         return Started(id=ticket.id, state=ticket.state)
@@ -238,7 +237,7 @@ def _add_runs(app: FastAPI, service: Service) -> None:
         responses={**responses, 200: {"content": {"text/event-stream": {}}, "description": "Progress and outcome."}},
         tags=["Simulations"],
     )
-    async def events(run: str = Name) -> StreamingResponse:
+    async def events(run: str) -> StreamingResponse:
         ticket = service.runs.ticket(run)
         service.runs.listen(ticket, 1)
 

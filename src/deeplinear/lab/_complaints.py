@@ -20,6 +20,7 @@ KINDS = {
     "string": "text",
     "list": "a list",
     "finite_number": "a finite number",
+    "string_unicode": "text of whole characters",
 }
 """What a value must be, by the first part of the name pydantic gives to the complaint, or by the whole name."""
 
@@ -68,6 +69,8 @@ def _whole_request(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "json_invalid":
         reason = str(problem.get("ctx", {}).get("error", "it cannot be read"))
         return f"The request is not JSON: {reason} at position {problem['loc'][-1]}."
+    if problem["type"] == "string_unicode":
+        return f"The request names a parameter {_shown(given)}, which is no text of whole characters."
     if problem["type"] == "value_error":
         text = problem["msg"].removeprefix("Value error, ").rstrip(".")
         return f"{text[:1].upper()}{text[1:]}."
@@ -92,8 +95,6 @@ def complaint(problem: Mapping[str, Any], model: type[BaseModel] | None) -> str:
         text = "is missing"
     elif kind in ("too_short", "too_long"):
         text = _length(problem)
-    elif kind == "string_pattern_mismatch" or place == "path":
-        text = f"there is nothing of the name {_shown(given)}"
     elif must is not None:
         text = f"must be {must}, but is {_shown(given)}"
     else:
@@ -104,5 +105,5 @@ def complaint(problem: Mapping[str, Any], model: type[BaseModel] | None) -> str:
 
 def complaints(problems: Sequence[Mapping[str, Any]], model: type[BaseModel] | None) -> tuple[str, list[str]]:
     """The first complaints as sentences, and the names of all fields they concern."""
-    fields = [str(one["loc"][1]) for one in problems if len(one["loc"]) > 1 and one["type"] != "json_invalid"]
+    fields = [str(one["loc"][1])[:LONGEST] for one in problems if len(one["loc"]) > 1 and one["type"] != "json_invalid"]
     return " ".join(complaint(one, model) for one in problems[:MOST]), list(dict.fromkeys(fields))

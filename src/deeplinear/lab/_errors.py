@@ -1,10 +1,10 @@
 """Every failure of the server in one shape, with a sentence for a person."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Match
@@ -28,12 +28,20 @@ STATUS: dict[Kind, int] = {
 """Status of HTTP for each kind of failure."""
 
 
+def sendable(text: str) -> str:
+    """The text with escapes in place of what JSON may hold but UTF-8 may not: halves of pairs of code units."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+Text = Annotated[str, BeforeValidator(sendable)]
+
+
 class Failure(BaseModel):
     """What went wrong: its kind, a sentence, and the parameters it concerns."""
 
     kind: Kind
-    message: str
-    fields: list[str] = []
+    message: Text
+    fields: list[Text] = []
 
 
 class ErrorBody(BaseModel):
@@ -60,7 +68,7 @@ def failure_of(error: Exception) -> Failure:
         return Failure(kind="hypothesis", message=str(error))
     if isinstance(error, NumericalError):
         return Failure(kind="numerical", message=str(error))
-    if isinstance(error, (ValueError, TypeError)):
+    if isinstance(error, (ValueError, TypeError)) and not isinstance(error, (UnicodeError, ValidationError)):
         return Failure(kind="value", message=str(error))
     return Failure(kind="internal", message="The server failed; its log says where. Try other values.")
 

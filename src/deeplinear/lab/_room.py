@@ -20,6 +20,9 @@ Cells = list[list[bool]]
 Entries = list[list[Annotated[float, Field(ge=-LARGEST, le=LARGEST)]]]
 """A small matrix, by rows."""
 
+Only = dict[str, list[str]]
+"""Words of other fields, all of them, with which a control matters: `{"method": ["adam"]}`. The page bars it else."""
+
 
 class Params(BaseModel):
     """Parameters of a view. Limits of the fields are those of the page's controls.
@@ -60,12 +63,13 @@ def slider(
     about: str = "",
     below: str | None = None,
     above: str | None = None,
+    only: Only | None = None,
 ) -> Any:
     """A real number with a slider; `log` for one whose magnitude is what matters.
 
     One that must stay `below` or `above` another says so: the page pushes the other along.
     """
-    control = {"control": "slider", "log": log, "step": step, **_given(below=below, above=above)}
+    control = {"control": "slider", "log": log, "step": step, **_given(below=below, above=above, only=only)}
     return Field(default, ge=low, le=high, title=title, description=about, json_schema_extra=control)
 
 
@@ -79,21 +83,22 @@ def whole(
     seed: bool = False,
     below: str | None = None,
     above: str | None = None,
+    only: Only | None = None,
 ) -> Any:
     """A whole number with a slider (see `slider`), or, for a seed, a field with a button that draws another."""
-    control = {"control": "seed" if seed else "slider", "step": 1, **_given(below=below, above=above)}
+    control = {"control": "seed" if seed else "slider", "step": 1, **_given(below=below, above=above, only=only)}
     return Field(default, ge=low, le=high, title=title, description=about, json_schema_extra=control)
 
 
-def choice(default: str, options: dict[str, str], title: str, *, about: str = "") -> Any:
+def choice(default: str, options: dict[str, str], title: str, *, about: str = "", only: Only | None = None) -> Any:
     """One of several words; annotate the field with `Literal[...]` of the same words."""
-    control = {"control": "choice", "options": options}
+    control = {"control": "choice", "options": options, **_given(only=only)}
     return Field(default, title=title, description=about, json_schema_extra=control)
 
 
-def switch(default: bool, title: str, *, about: str = "") -> Any:
+def switch(default: bool, title: str, *, about: str = "", only: Only | None = None) -> Any:
     """Yes or no."""
-    return Field(default, title=title, description=about, json_schema_extra={"control": "switch"})
+    return Field(default, title=title, description=about, json_schema_extra={"control": "switch", **_given(only=only)})
 
 
 def grid(

@@ -1,16 +1,18 @@
 """Answers of views: computed on a few threads, kept, made ready in the background, and held within bounds of memory."""
 
 import asyncio
+import functools
+import importlib
 import logging
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import LabError, failure_of
 from deeplinear.lab._figures import Answer
+from deeplinear.lab._lanes import Lanes, shape_of
 from deeplinear.lab._memory import Gate, drop_programs, resident
 from deeplinear.lab._room import Params, Room, View, Watch
 from deeplinear.lab._runs import Runs, Ticket
@@ -22,8 +24,9 @@ LOOK = 1.0
 CALM = 10.0
 """Seconds in which a moment without computations is awaited before they are held up for the sake of memory."""
 
-PATIENCE = 10.0
-"""Seconds that computations under way get then. Those that take longer keep the programs they use."""
+PATIENCE = (10.0, 20.0, 40.0, 60.0)
+"""Seconds that computations under way get then, at the first try and at those after it. Nothing is ever dropped under
+a computation: where one takes longer, the others go on and it is tried again."""
 
 SPARE = 0.75
 """Share of the memory that making ready may fill: the rest is for what is asked for."""
@@ -36,6 +39,9 @@ IDLE = 1.0
 
 DEFER = 10.0
 """Seconds after which the next one is made ready though requests do not cease."""
+
+QUIET = 10.0
+"""Seconds without a request after which presets are made ready again when programs were dropped."""
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +58,7 @@ class Service:
         self.settings, self.rooms = settings, rooms
         self.cache = Cache(settings.cache_bytes)
         self.gate = Gate()
+        self.lanes = Lanes(settings.answers, settings.compiling, settings.new_sizes)
         self.runs = Runs(settings, self.cache, self.gate)
         self._asked, self._latest = 0, -IDLE
         self.warm_done, self.warm_total = 0, len(self._closed_forms(presets=True)) if settings.warm else 0
@@ -60,16 +67,12 @@ class Service:
     def open(self) -> None:
         """Begin to work."""
         self._closed = threading.Event()
-        self._pool = ThreadPoolExecutor(self.settings.answers, thread_name_prefix="lab-answer")
+        self.lanes.open()
         self.runs.open()
         threading.Thread(target=self._keep, args=[self._closed], name="lab-keep", daemon=True).start()
 
-    def compute(self, room: Room, view: View, params: Params) -> bytes:
-        """The answer of a closed form, kept from before or new."""
-        key = key_of(room, view, params)
-        return self.cache.get(key) or self._compute(key, view, params)
-
     def _compute(self, key: str, view: View, params: Params) -> bytes:
+        """The answer of a closed form, which is kept."""
         with self.gate.inside():
             answer: Answer = view.answer(params, Watch(seconds=self.settings.answer_seconds))
         if answer.count() > self.settings.points:
@@ -81,23 +84,31 @@ class Service:
     async def answer(self, room: Room, view: View, params: Params) -> tuple[bytes, float]:
         """The answer of a closed form, and the milliseconds it took."""
         start = time.perf_counter()
+        key = key_of(room, view, params)
+        kept = self.cache.get(key)
+        if kept is not None:
+            return kept, 1000 * (time.perf_counter() - start)
         if self._asked >= self.settings.answers + self.settings.waiting:
             raise LabError("busy", "The server has too many requests at once. Try again in a moment.")
         self._asked += 1
         self._latest = time.monotonic()
-        loop = asyncio.get_running_loop()
+        shape = shape_of(room, view, params)
         try:
-            work = loop.run_in_executor(self._pool, self.compute, room, view, params)
-            found = await asyncio.wait_for(work, self.settings.answer_seconds)
+            work = functools.partial(self._compute, key, view, params)
+            lane = self.lanes.run(shape, work)
+            found = await asyncio.wait_for(lane, self.settings.answer_seconds)
         except TimeoutError:
-            text = f"No answer within {self.settings.answer_seconds:g} seconds. Ask for less, or try again."
-            raise LabError("time", text) from None
+            text = f"No answer within {self.settings.answer_seconds:g} seconds"
+            if not self.lanes.knows(shape):
+                text = f"{text}: a new size has to be compiled. Try again in a moment."
+                raise LabError("time", text) from None
+            raise LabError("time", f"{text}. Ask for less, or try again.") from None
         except LabError:
             raise
         except Exception as error:
             failure = failure_of(error)
             if failure.kind == "internal":
-                log.exception("%s failed.", key_of(room, view, params))
+                log.exception("%s failed.", key)
             raise LabError(failure.kind, failure.message, failure.fields) from error
         finally:
             self._asked -= 1
@@ -128,7 +139,7 @@ class Service:
         """End all work."""
         self._closed.set()
         self.runs.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.lanes.close()
 
     def _closed_forms(self, *, presets: bool) -> list[tuple[Room, View, Params]]:
         """Closed forms with their defaults, and after them the presets."""
@@ -141,40 +152,72 @@ class Service:
         """Make closed forms ready, and look after the memory from then on."""
         if self.settings.warm:
             self._warm(closed, self._closed_forms(presets=True))
-        bound = self.settings.memory_bytes
+            if self._await_quiet(closed, IDLE, DEFER):
+                importlib.import_module("deeplinear.lab._shelf")  # takes seconds, which the page of results is spared
+        bound, missed = self.settings.memory_bytes, 0
         while not closed.wait(LOOK):
-            if resident() > bound:
-                self._drop()
-                bound = max(self.settings.memory_bytes, resident() + WORTH)  # where the limit cannot be kept
-                if self.settings.warm:
-                    self._warm(closed, self._closed_forms(presets=False))
-                self.note = ""
+            if resident() <= bound:
+                continue
+            if not self._drop(PATIENCE[min(missed, len(PATIENCE) - 1)]):
+                missed += 1
+                continue
+            bound, missed = max(self.settings.memory_bytes, resident() + WORTH), 0  # where the limit cannot be kept
+            if self.settings.warm:
+                self._warm(closed, self._closed_forms(presets=False))
+            self.note = ""
+            if self.settings.warm:
+                self._warm_again(closed)
 
     def _warm(self, closed: threading.Event, forms: Sequence[tuple[Room, View, Params]]) -> None:
         """Compute closed forms, whether their answers are kept or not, so that they are compiled."""
         self.warm_done, self.warm_total = 0, len(forms)
         for room, view, params in forms:
-            until = time.monotonic() + DEFER
-            while time.monotonic() < min(until, self._latest + IDLE) and not closed.wait(0.05):
-                pass
-            if closed.is_set() or resident() > SPARE * self.settings.memory_bytes:
+            if not self._await_quiet(closed, IDLE, DEFER):
                 break
-            self.warm_now = f"{room.title}: {view.title}"
-            try:
-                self._compute(key_of(room, view, params), view, params)
-            except Exception:
-                log.exception("%s could not be made ready.", self.warm_now)
+            self._make_ready(closed, room, view, params)
             self.warm_done += 1
-        self.warm_now, self.warm_total = "", self.warm_done
+        self.warm_total = self.warm_done
 
-    def _drop(self) -> None:
-        """Drop compiled programs at a moment without computations."""
+    def _warm_again(self, closed: threading.Event) -> None:
+        """Presets once more, while nobody asks for anything."""
+        for room, view, params in self._closed_forms(presets=True):
+            if self.lanes.knows(shape_of(room, view, params)):
+                continue
+            if not self._await_quiet(closed, QUIET, float("inf")):
+                break
+            self.warm_total += 1
+            self._make_ready(closed, room, view, params)
+            self.warm_done += 1
+
+    def _await_quiet(self, closed: threading.Event, idle: float, longest: float) -> bool:
+        """Wait until nobody asks; gives whether there is memory to make something ready, and a server."""
+        until = time.monotonic() + longest
+        while not closed.is_set() and resident() <= SPARE * self.settings.memory_bytes:
+            if not time.monotonic() < min(until, self._latest + idle):
+                return True
+            closed.wait(0.05)
+        return False
+
+    def _make_ready(self, closed: threading.Event, room: Room, view: View, params: Params) -> None:
+        """Compute a closed form as one of a new shape."""
+        self.warm_now = f"{room.title}: {view.title}"
+        work = functools.partial(self._compute, key_of(room, view, params), view, params)
+        try:
+            self.lanes.prepare(shape_of(room, view, params), work)
+        except Exception:
+            if not closed.is_set():
+                log.exception("%s could not be made ready.", self.warm_now)
+        self.warm_now = ""
+
+    def _drop(self, patience: float) -> bool:
+        """Drop compiled programs at a moment without computations, if it comes."""
         self.note = (
             f"Compiled programs are dropped to stay within {self.settings.memory_bytes / 1e9:.3g} GB of memory; sizes "
             "that were used before take a moment once more."
         )
-        with self.gate.alone(CALM, PATIENCE) as empty:
-            if not empty:
-                log.warning("Compiled programs are dropped although a computation is under way.")
-            drop_programs()
-        self.dropped += 1
+        with self.gate.alone(CALM, patience) as empty:
+            if empty:
+                drop_programs()
+                self.lanes.forget()
+                self.dropped += 1
+        return empty

@@ -16,8 +16,11 @@ class Settings:
             has some 0.4 GB without them, and 1.1 GB when defaults and presets are compiled.
         body_bytes: Largest request.
         answer_seconds: Longest time for a closed form, the wait for a free worker included.
-        answers: Closed forms computed at a time.
-        waiting: Requests for closed forms that may wait for that.
+        answers: Closed forms of compiled sizes that are computed at a time.
+        waiting: Requests for closed forms that may wait.
+        compiling: Closed forms of new sizes that are compiled at a time, beside those. More of them make answers of
+            compiled sizes slower meanwhile.
+        new_sizes: New sizes at a time, those that wait included.
         run_seconds: Longest simulation.
         runs: Simulations computed at a time.
         queued: Simulations that may wait for that.
@@ -35,6 +38,8 @@ class Settings:
     answer_seconds: float = 30.0
     answers: int = 2
     waiting: int = 200
+    compiling: int = 1
+    new_sizes: int = 8
     run_seconds: float = 120.0
     runs: int = 2
     queued: int = 20

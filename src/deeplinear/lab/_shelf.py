@@ -190,7 +190,7 @@ class Shelf:
         """A run in full."""
         record = self._now().runs.get(key)
         if record is None:
-            raise LabError("missing", f"There is no run {key} in the store (any more).")
+            raise LabError("missing", f"There is no run {key[:64]} in the store (any more).")
         try:
             return _detail(record, self.store)
         except CorruptRecord as error:

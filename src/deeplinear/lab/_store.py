@@ -5,9 +5,9 @@ elsewhere: its texts are sent, and shown, as text and never as HTML.
 """
 
 import functools
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Response
 
 from deeplinear.lab._errors import ErrorBody
 from deeplinear.lab._settings import Settings
@@ -35,7 +35,7 @@ def store_router(settings: Settings) -> APIRouter:
         return shelf().info()
 
     @router.get("/api/store/runs/{key}", response_model=RunDetail, responses=RESPONSES)
-    def run(key: Annotated[str, Path(pattern="^[0-9a-f]{8,64}$")]) -> RunDetail:
+    def run(key: str) -> RunDetail:
         """A run in full."""
         return shelf().run(key)
 
@@ -47,7 +47,7 @@ def store_router(settings: Settings) -> APIRouter:
             200: {"content": {kind: {} for kind in PICTURES.values()}, "description": "The picture."},
         },
     )
-    def picture(digest: Annotated[str, Path(pattern="^[0-9a-f]{64}$")]) -> Response:
+    def picture(digest: str) -> Response:
         """A picture by the digest of its file."""
         data, kind = shelf().picture(digest)
         # What has a digest never changes.

@@ -7,7 +7,6 @@ from deeplinear.lab.rooms._completion_closed import (
     Blocks,
     answer_limit,
     answer_mask,
-    command_limit,
     script_limit,
     script_mask,
 )
@@ -40,7 +39,7 @@ What was learned decoupled also sticks: see *Warm or cold*.
 The product $W = W_L\cdots W_1$ follows the gradient flow of
 $\tfrac12\sum_{(i,j)\in\Omega}(w_{ij} - w^\star_{ij})^2$. The errors of the seen entries obey $\dot r = -Kr$ with
 
-$$K_{(ij),(pq)} = \sum_{l=1}^{L}\big(W_{L:l+1}W_{L:l+1}^\top\big)_{ip}\big(W_{l-1:1}^\top W_{l-1:1}\big)_{jq}.$$
+$$K_{(ij),(pq)} = \sum_{l=1}^{L}\left(W_{L:l+1}W_{L:l+1}^\top\right)_{ip}\left(W_{l-1:1}^\top W_{l-1:1}\right)_{jq}.$$
 
 With two layers $K$ vanishes between entries that share neither row nor column, whatever the weights: parts of the graph
 of rows and columns never meet. With three or more it vanishes for special starts only, such as $\alpha I$. If $n$
@@ -49,7 +48,7 @@ $\alpha/m$ off it, the limit has one singular value $\sigma_1$ and $n-1$ equal $
 
 $$\sigma_1 + (n-1)\sigma_2 = w^\star d,$$
 
-$$\sigma_1^{2/L-1} - \sigma_2^{2/L-1} = \Big(\frac{\alpha}{m}\Big)^{2-L}\big[(m+d-1)^{2-L} - (m-1)^{2-L}\big].$$
+$$\sigma_1^{2/L-1} - \sigma_2^{2/L-1} = \left(\frac{\alpha}{m}\right)^{2-L}\left[(m+d-1)^{2-L} - (m-1)^{2-L}\right].$$
 
 For $L = 2$ instead $\sigma_2/\sigma_1 = ((m-1)/(m+d-1))^2$: the scale $\alpha$ does not help. For $L \ge 3$,
 $\sigma_2 \to 0$ as $\alpha \to 0$, once $m$ is below $m^\star = (L-2)\,d\,\alpha^{2-L}(sw^\star)^{(L-2)/L}$.
@@ -62,7 +61,7 @@ $\sigma_2 \to 0$ as $\alpha \to 0$, once $m$ is below $m^\star = (L-2)\,d\,\alph
             Blocks,
             answer_limit,
             script_limit,
-            command_limit,
+            None,
             hint="Click or drag in the map: scale and ratio follow, also in the other views.",
         ),
         View(

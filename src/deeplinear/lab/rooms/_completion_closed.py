@@ -1,7 +1,7 @@
 """Views of matrix completion that answer at once: what a mask can say, and where block patterns end."""
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -10,12 +10,11 @@ from deeplinear.core import norm
 from deeplinear.dynamics import Coupling, coupling
 from deeplinear.exact import block_crossover
 from deeplinear.lab._figures import Answer, Axis, Fact, Graph, Map, Mark, Matrix, Node, curves, line, numbers, rows
-from deeplinear.lab._recipes import command, script
+from deeplinear.lab._recipes import script
 from deeplinear.lab._room import Params, Watch, whole
 from deeplinear.lab.rooms._completion_setting import (
     DEEPEST,
     DEPTH,
-    MS,
     SCALE,
     SCALES,
     VALUE,
@@ -27,6 +26,7 @@ from deeplinear.lab.rooms._completion_setting import (
     block_values,
     effective_ranks,
     end_of,
+    ratio_m,
     setting_of,
     spectrum,
     task_script,
@@ -125,13 +125,29 @@ def _truth(params: Task, setting: Setting, found: Connectivity) -> Matrix:
     return Matrix(name="truth", title=title, values=rows(values), known=setting.mask.tolist(), caption=f"{blank}")
 
 
-def _coupling_fact(found: Coupling, moved: bool, depth: int) -> Fact:
+def _rank_tone(rank: float, parts: int) -> Literal["good", "warning", "bad"]:
+    """Near rank one, near a rank for each part, or between."""
+    return "good" if rank < 1.05 else "warning" if rank < 0.9 * parts else "bad"
+
+
+def _coupled(end: End, parts: int) -> tuple[str, Any]:
+    """Coupled entries may end at low rank or not: what is known of it, and its tone."""
+    if end.matrix is None or end.stuck or parts == 1:
+        return "coupled", "plain"
+    rank = float(effective_ranks(spectrum(end.matrix)))
+    tone = _rank_tone(rank, parts)
+    words = {"good": "coupled: ends near rank one", "bad": f"coupled, but too weakly: ends near rank {parts}"}
+    return words.get(tone, f"coupled: ends between rank one and {parts}"), tone
+
+
+def _coupling_fact(found: Coupling, moved: bool, depth: int, end: End, parts: int) -> Fact:
     if found.rule == "fewer than two observations":
         return Fact(label="Dynamics", value="one entry, coupled by definition")
     if found.coupled:
         how = "Not at the start, but as soon as the layers have moved." if moved else f"By the {found.rule}."
+        value, tone = _coupled(end, parts)
         note = f"{how} Weakest link: cosine {found.residual:.2g}."
-        return Fact(label="Dynamics", value="coupled: low rank from small starts", tone="good", note=note)
+        return Fact(label="Dynamics", value=value, tone=tone, note=note)
     note = f"By the {found.rule}. The parts never hear of each other, however small the start."
     if depth == 2 and found.rule.startswith("observation"):
         note += " A third layer would join them, unless the start is diagonal."
@@ -159,11 +175,7 @@ def end_facts(end: End) -> list[Fact]:
     """The limit of the flow in words."""
     if end.matrix is None:
         tone = "bad" if end.stuck else "plain"
-        return [
-            Fact(
-                label="Where the flow ends", value="in a saddle" if end.stuck else "not known", tone=tone, note=end.how
-            )
-        ]
+        return [Fact(label="Where the flow ends", value=end.known, tone=tone, note=end.how)]
     values = spectrum(end.matrix)
     rank = float(effective_ranks(values))
     facts = [Fact(label="Effective rank at the end", value=f"{rank:.4g}", note=f"Closed form: {end.how}.")]
@@ -210,22 +222,45 @@ def answer_mask(params: Task, watch: Watch) -> Answer:
     graph = Fact(
         label="Pattern", value="connected" if count == 1 else f"{count} parts", tone="good" if count == 1 else "warning"
     )
-    facts = [graph, _coupling_fact(verdict, moved, params.depth), _open_fact(params, setting, found), *end_facts(end)]
-    return Answer(figures=figures, facts=facts)
+    dynamics = _coupling_fact(verdict, moved, params.depth, end, count)
+    return Answer(figures=figures, facts=[graph, dynamics, _open_fact(params, setting, found), *end_facts(end)])
 
 
 def script_mask(params: Task) -> str:
-    """The verdict by the library."""
+    """Verdict, what is left open, and where the flow ends where a formula knows it."""
+    setting = setting_of(params)
+    end = end_of(params, setting)
+    rank = 1 if params.target == "powers" else min(params.rank, *setting.mask.shape)
+    left_open = """
+reach = np.zeros(mask.shape, dtype=bool)
+for part in parts.components:
+    reach[np.ix_(part.rows, part.columns)] = True
+left_open = int((~reach).sum())
+print("left open at rank one:", left_open)
+"""
+    free = f"""
+height, width = mask.shape
+free = {rank} * (height + width - {rank})
+print("seen entries:", int(mask.sum()), "free numbers:", free)
+"""
+    shown = """
+from deeplinear.core import effective_rank
+
+print(end, effective_rank(jnp.asarray(end)))
+"""
     return script(
         task_script(params),
         """
 from deeplinear.dynamics import coupling
 from deeplinear.models import connectivity
 
-print(connectivity(mask))
+parts = connectivity(mask)
+print(parts)
 found = coupling(problem, layers)
 print(found)
 """,
+        left_open if rank == 1 else free,
+        *([end.lines, shown] if end.lines else []),
     )
 
 
@@ -239,7 +274,7 @@ class Blocks(Params):
     size: int = whole(1, 1, 4, "Size s of a block", about="1: the diagonal alone is seen.")
     depth: int = DEPTH
     scale: float = SCALES
-    m: float = MS
+    m: float = ratio_m()
     value: float = VALUE
 
 
@@ -317,9 +352,8 @@ def answer_limit(params: Blocks, watch: Watch) -> Answer:
             caption=f"Rank one would be {params.value:.3g} everywhere.",
         ),
     ]
-    tone = "good" if rank < 1.05 else "warning" if rank < 0.9 * n else "bad"
     facts = [
-        Fact(label="Effective rank", value=f"{rank:.4g}", tone=tone),
+        Fact(label="Effective rank", value=f"{rank:.4g}", tone=_rank_tone(rank, n)),
         Fact(label="σ₁", value=f"{here_first:.6g}"),
         Fact(label="σ₂", value=f"{here_second:.6g}", note=f"{n - 1} times."),
         Fact(label="Entries never seen", value=f"{params.value - here_second / params.size:.4g}"),
@@ -350,23 +384,15 @@ print(limit.sigma_1, limit.sigma_2, limit.effective_rank, limit.unobserved)
 if depth > 2:
     print(block_crossover(depth, scale ** (1 / depth), **problem))
 
+# All depths over scales, and over ratios.
 depths, scales = np.arange(2.0, {DEEPEST + 1})[:, None], np.geomspace({SCALE[0]}, {SCALE[1]}, {POINTS})
 over_scales = block_limit(depths, scales ** (1 / depths), m, **problem)
-print(over_scales.sigma_2[:, ::30])
+over_m = block_limit(depths, scale ** (1 / depths), np.geomspace({M[0]}, {M[1]}, {POINTS}), **problem)
+print(over_scales.sigma_1[:, ::30], over_scales.sigma_2[:, ::30], over_m.effective_rank[:, ::30])
+
+# The map: rows are ratios, columns scales.
+sides = np.geomspace({SCALE[0]}, {SCALE[1]}, {CELLS}), np.geomspace({M[0]}, {M[1]}, {CELLS})
+ranks = block_limit(depth, sides[0] ** (1 / depth), sides[1][:, None], **problem).effective_rank
+print(ranks[::20, ::20])
 """
     )
-
-
-def command_limit(params: Blocks) -> str:
-    """The curves over scales, as an experiment."""
-    settings = {
-        "value": f"{params.value:.12g}",
-        "blocks": params.blocks,
-        "size": params.size,
-        "depths": ",".join(map(str, DEPTHS)),
-        "ms": f"{params.m:.12g}",
-        "smallest": f"{SCALE[0]:g}",
-        "largest": f"{SCALE[1]:g}",
-        "points": POINTS,
-    }
-    return " ".join([command("experiment run completion/fig2"), *(f"{key}={value}" for key, value in settings.items())])

@@ -148,7 +148,6 @@ def _flow_facts(setting: Setting, end: End, run: Trajectory, below: float) -> li
                 label="Distance from the closed form", value=f"{gap:.2g}", tone="good" if good else "warning", note=note
             )
         )
-    facts.append(Fact(label="Steps of the integrator", value=str(int(run.stats["accepted_steps"]))))
     return facts
 
 

@@ -16,6 +16,7 @@ from deeplinear.models import (
     AbstractInit,
     AlphaM,
     Completion,
+    Connectivity,
     DeepLinear,
     MatchedGaussian,
     Problem,
@@ -42,10 +43,13 @@ Truth = Literal["powers", "random"]
 
 DEPTH: Any = whole(3, 2, DEEPEST, "Depth L", about="Number of layers whose product completes the matrix.")
 SCALES: Any = slider(1e-3, *SCALE, "Scale αᴸ of the start", log=True, about="The same at every depth: α = scale^(1/L).")
-MS: Any = slider(
-    10.0, *M, "Ratio m", log=True, about="Diagonal over off-diagonal entries of a layer; 1: all equal, large: diagonal."
-)
 VALUE: Any = slider(1.0, 0.1, 10.0, "Size w* of the target", log=True)
+
+
+def ratio_m(only: dict[str, list[str]] | None = None) -> Any:
+    """The control of the ratio of the entries of a layer."""
+    about = "Diagonal over off-diagonal entries of a layer; 1: all equal, large: diagonal."
+    return slider(10.0, *M, "Ratio m", log=True, about=about, only=only)
 
 
 class Pattern(Params):
@@ -70,16 +74,26 @@ class Start(Params):
         "Start of every layer",
     )
     scale: float = SCALES
-    m: float = MS
+    m: float = ratio_m(only={"start": ["alpha-m"]})
     target: Truth = choice(
         "powers",
         {"powers": "rank one, regular: w* gⁱ⁻¹ cʲ⁻ⁱ", "random": "random, of low rank"},
         "Matrix to find",
     )
     value: float = VALUE
-    ratio: float = slider(1.0, 0.1, 10.0, "Factor c", log=True, about="Regular target: from one column to the next.")
-    growth: float = slider(1.0, 0.1, 10.0, "Factor g", log=True, about="Regular target: along the diagonal.")
-    rank: int = whole(1, 1, 3, "Rank", about="Of the random target.")
+    ratio: float = slider(
+        1.0,
+        0.1,
+        10.0,
+        "Factor c",
+        log=True,
+        about="Regular target: from one column to the next.",
+        only={"target": ["powers"]},
+    )
+    growth: float = slider(
+        1.0, 0.1, 10.0, "Factor g", log=True, about="Regular target: along the diagonal.", only={"target": ["powers"]}
+    )
+    rank: int = whole(1, 1, 3, "Rank", about="Of the random target.", only={"target": ["random"]})
     seed: int = whole(0, 0, 9999, "Seed", seed=True)
 
 
@@ -103,10 +117,12 @@ class Setting:
         return len(self.layers)
 
 
-def painted(cells: Any, name: str) -> np.ndarray:
+def painted(params: Params, name: str) -> np.ndarray:
     """A painted grid as an array; one with unequal rows is refused."""
+    cells = getattr(params, name)
     if len({len(row) for row in cells}) > 1:
-        raise LabError("value", f"All rows of {name} must have the same number of cells.", [name])
+        title = type(params).model_fields[name].title
+        raise LabError("value", f"{title}: all rows must have the same number of cells.", [name])
     return np.asarray(cells, dtype=bool)
 
 
@@ -151,7 +167,7 @@ def target_of(params: Task, mask: np.ndarray) -> np.ndarray:
 
 def setting_of(params: Task) -> Setting:
     """Problem and start."""
-    mask = painted(params.mask, "mask")
+    mask = painted(params, "mask")
     if not mask.any():
         raise LabError("value", "No entry is seen. Paint at least one cell.", ["mask"])
     target = target_of(params, mask)
@@ -198,11 +214,16 @@ def block_ranks(first: np.ndarray, second: np.ndarray, blocks: int) -> np.ndarra
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """The limit of the flow by a formula; without a matrix, why there is none."""
+    """The limit of the flow by a formula; without a matrix, what is known of it and why there is none.
+
+    `lines` are those of a script that finds the matrix as `end`.
+    """
 
     matrix: np.ndarray | None
     how: str
     stuck: bool = False
+    known: str = "not known"
+    lines: str = ""
 
 
 def end_of(params: Task, setting: Setting) -> End:
@@ -224,15 +245,19 @@ def end_of(params: Task, setting: Setting) -> End:
         _, second = block_values(depth, params.scale, m, len(parts.components), size, value)
         matrix = np.full(mask.shape, value - float(second) / size)
         matrix[mask] = value
-        return End(matrix, "diagonal blocks of equal entries")
+        return End(matrix, "diagonal blocks of equal entries", lines=_block_lines(depth, params.scale, m, parts, value))
     alone = mask.sum(axis=0).max() <= 1 and mask.sum(axis=1).max() <= 1
     if depth == 2 and alone:
         try:
             first, second = disconnected(setting.problem, setting.layers).limit()
         except HypothesisError:
             how = "Row and column of a seen entry start exactly opposed: the flow takes both to zero, and misses it."
-            return End(None, how, stuck=True)
-        return End(np.asarray(second) @ np.asarray(first), "two layers, one seen entry in each row and column")
+            return End(None, how, stuck=True, known="in a saddle")
+        how = "two layers, one seen entry in each row and column"
+        return End(np.asarray(second) @ np.asarray(first), how, lines=PAIR_LINES)
+    if mask.all():
+        how = "Every entry is seen: nothing is left to complete. Only a saddle could hold the flow before it is there."
+        return End(None, how, known="zero loss is the target itself")
     return End(None, "No closed form knows where this flow ends: run it.")
 
 
@@ -245,7 +270,38 @@ def _diagonal_end(setting: Setting) -> End:
     limit = diagonal_limit(np.full((setting.depth, SIDE), setting.alpha), targets)
     ends = np.where(seen, np.prod(np.asarray(limit.weights), axis=0)[:count], setting.alpha**setting.depth)
     stuck = bool(np.any(seen & (np.asarray(limit.ending)[:count] != int(Ending.minimum))))
-    return End(np.diag(ends), "diagonal layers, where every entry is a chain of its own", stuck)
+    how = "diagonal layers, where every entry is a chain of its own"
+    return End(np.diag(ends), how, stuck, lines=_chain_lines(setting.depth, count, setting.alpha))
+
+
+PAIR_LINES = """
+from deeplinear.exact import disconnected
+
+first, second = disconnected(problem, layers).limit()
+end = np.asarray(second @ first)
+"""
+"""Lines of a script that find the end of single entries in rows and columns of their own."""
+
+
+def _block_lines(depth: int, scale: float, m: float, parts: Connectivity, value: float) -> str:
+    blocks, size = len(parts.components), len(parts.components[0].rows)
+    ratio = "np.inf" if math.isinf(m) else repr(m)
+    return f"""
+from deeplinear.exact import block_limit
+
+limit = block_limit({depth}, {scale!r} ** (1 / {depth}), {ratio}, blocks={blocks}, size={size}, value={value!r})
+end = np.where(mask, {value!r}, np.asarray(limit.unobserved))
+"""
+
+
+def _chain_lines(depth: int, count: int, alpha: float) -> str:
+    return f"""
+from deeplinear.exact import diagonal_limit
+
+seen = np.diag(mask)
+limit = diagonal_limit(np.full(({depth}, {count}), {alpha!r}), np.where(seen, np.diag(target), 1.0))
+end = np.diag(np.where(seen, np.prod(limit.weights, axis=0), {alpha!r} ** {depth}))
+"""
 
 
 # ---- The same as a script --------------------------------------------------------------------------------------------
@@ -253,7 +309,7 @@ def _diagonal_end(setting: Setting) -> End:
 
 def task_script(params: Task) -> str:
     """Lines that make mask, target, problem and layers."""
-    mask = painted(params.mask, "mask")
+    mask = painted(params, "mask")
     widths = widths_of(mask.shape, params.depth)
     alpha = f"{params.scale!r} ** (1 / {params.depth})"
     inits = {

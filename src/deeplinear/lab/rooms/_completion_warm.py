@@ -62,7 +62,7 @@ class WarmParams(Task, Reveal):
 
 def _masks(params: WarmParams) -> tuple[np.ndarray, np.ndarray]:
     """What is seen first, and in the end; the second grid is cut or filled up to the size of the first."""
-    before, more = painted(params.mask, "mask"), painted(params.more, "more")
+    before, more = painted(params, "mask"), painted(params, "more")
     after = before.copy()
     height, width = (min(one, other) for one, other in zip(before.shape, more.shape, strict=True))
     after[:height, :width] |= more[:height, :width]

@@ -43,7 +43,13 @@ class CloudParams(Params):
     starts: int = whole(60, 10, 200, "Starts")
     horizon: float = slider(50.0, 1.0, 2000.0, "Horizon", log=True)
     temperature: float = slider(
-        0.0, 0.0, 0.2, "Temperature 1/β", step=0.005, about="Times the entropy is taken from the energy; 0: none."
+        0.0,
+        0.0,
+        0.2,
+        "Temperature 1/β",
+        step=0.005,
+        about="Times the entropy is taken from the energy; 0: none.",
+        only={"layers": ["2", "3", "5", "inf"]},
     )
     seed: int = whole(0, 0, 9999, "Seed", seed=True)
 

@@ -126,6 +126,13 @@ def _arrow(name: str, where: np.ndarray, force: np.ndarray, colour: int) -> list
     return [line(name, way[:, 0], way[:, 1], colour=colour)]
 
 
+def _stronger(here: np.ndarray, force: np.ndarray) -> str:
+    """On which of two singular values a force is stronger."""
+    if abs(force[0] - force[1]) <= 1e-9 * np.abs(force).max():
+        return "The same on both."
+    return f"Stronger on the {'smaller' if (force[0] > force[1]) == (here[0] < here[1]) else 'larger'} one."
+
+
 def _turn(angle: float) -> np.ndarray:
     return np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
 
@@ -235,11 +242,7 @@ def answer_map(params: MapParams, watch: Watch) -> Answer:
         ],
         facts=[
             Fact(label="Entropy here", value=f"{float(entropy(here, depth)):.5g}"),
-            Fact(
-                label="Force of the entropy",
-                value=f"({force[0]:.4g}, {force[1]:.4g})",
-                note="Stronger on the smaller one.",
-            ),
+            Fact(label="Force of the entropy", value=f"({force[0]:.4g}, {force[1]:.4g})", note=_stronger(here, force)),
             *_rest_facts(params, 2, equal, split),
         ],
         remarks=remarks,
@@ -353,7 +356,17 @@ energy = PowerEnergy({params.power!r})
 
 
 def map_script(params: MapParams) -> str:
-    """The same entropy, force, equilibrium and flow with the library."""
+    """The same entropy, force, maps, equilibria and flow with the library."""
+    split = (
+        f"""
+from deeplinear.geometry import split_equilibria
+
+split = split_equilibria({params.power!r}, 2, beta, depth, normalised=True)
+print([(one.spectrum, one.stable) for one in split])
+"""
+        if params.power < 1
+        else ""
+    )
     return script(
         _energy_script(params),
         f"""
@@ -362,8 +375,13 @@ print(entropy(here, depth), entropy_gradient(here, depth))
 rest = equilibrium(energy, 2, beta, depth, normalised=True)
 print(rest.spectrum, rest.rates)
 
+# The two maps.
 values = np.linspace({LOW}, {HIGH}, {CELLS})
-surface = entropy(np.stack(np.meshgrid(values, values), axis=-1), depth)
+pairs = np.stack(np.meshgrid(values, values), axis=-1)
+surface = entropy(pairs, depth)
+heights = np.sum(pairs**{params.power!r}, axis=-1) / {params.power!r} - surface / beta  # the free energy
+print(surface[::12, ::12], heights[::12, ::12])
+{split}
 flow = matrix_flow(
     free_energy(energy, beta, depth), np.diag(here), depth, [{params.until!r}], normalised=True, rtol=1e-7, atol=1e-11
 )

@@ -52,6 +52,10 @@ Square = Annotated[Entries, AfterValidator(_two_by_two)]
 """A matrix of two rows and two columns."""
 
 
+TELLING = 0.1
+"""Bounds below this part of a length are not drawn."""
+
+
 class PathParams(Params):
     """Two matrices."""
 
@@ -163,6 +167,11 @@ def _pictures(ways: list[Way], lengths: Curves) -> list[Any]:
     ]
 
 
+def _telling(place: float, bound: float, distance: float) -> float:
+    """A bound where it says something: below the length that is exact at depth one, and not next to nothing."""
+    return bound if place < 1 and bound >= TELLING * distance else math.nan
+
+
 def _lengths(ways: list[Way], straight: list[float], bounds: list[float], normalised: bool) -> Curves:
     places = [1 / way.depth for way in ways]
     distances = [math.nan if way.points is None or way.found is None else way.found.length for way in ways]
@@ -174,10 +183,12 @@ def _lengths(ways: list[Way], straight: list[float], bounds: list[float], normal
         ("geodesic", distances, "line", 0),
         ("geodesic", distances, "points", 0),
         ("straight line", straight, "dash", 1),
-        ("no curve is shorter", bounds, "dot", 2),
+        ("no curve is shorter", [_telling(*one) for one in zip(places, bounds, distances, strict=True)], "dot", 2),
     ]
     for name, values, style, colour in drawn:
         shown = [value if keep else math.nan for value, keep in zip(values, kept, strict=True)]
+        if np.all(np.isnan(shown)):
+            continue
         found.append(line(name, places, shown, colour=colour, style=style, legend=style != "points"))
     return curves(
         "lengths",

@@ -67,7 +67,7 @@ class Critical(Params):
     weakest: float = WEAKEST
     depth: int = whole(3, 2, 5, "Layers")
     hidden: int = whole(4, 1, 6, "Hidden width", about="Below the number of modes it is a bottleneck.")
-    seed: int = whole(0, 0, 9999, "Seed", seed=True, about="Of the random weights.")
+    seed: int = whole(0, 0, 9999, "Seed", seed=True, about="Of the random weights.", only={"filling": ["random"]})
 
 
 def even_spectrum(params: Any, modes: int) -> list[float]:

@@ -4,76 +4,42 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import HypothesisError
 from deeplinear.dynamics import simulate
 from deeplinear.exact import Correlations, WhitenedSolution, diagnose, phase_map, regime, solve
 from deeplinear.lab._figures import Answer, Axis, Fact, Map, Mark, Matrix, curves, line, numbers, rows
-from deeplinear.lab._recipes import command, keys_of, script
-from deeplinear.lab._room import Params, Preset, Room, View, Watch, slider, whole
-from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance, spectral_target
+from deeplinear.lab._room import Preset, Room, View, Watch
+from deeplinear.lab.rooms._lazy_rich_recipes import (
+    curve_command,
+    curve_script,
+    map_script,
+    simulation_command,
+    simulation_script,
+)
+from deeplinear.lab.rooms._lazy_rich_setting import (
+    CELLS,
+    LAMBDA,
+    POINTS,
+    SCALE,
+    WIDEST,
+    CurveParams,
+    MapParams,
+    paces_of,
+    setting_of,
+    spectrum_of,
+    target_of,
+    times_of,
+)
+from deeplinear.landscape import learning_times
 from deeplinear.probes import loss, singular_values
 
-POINTS = 160
-"""Times of a curve."""
+LEAST = 1e-16
+"""Losses of one layer below this are not drawn."""
 
-CELLS = 41
-"""Cells of a side of the map."""
-
-LAMBDA = (-10.0, 10.0)
-SCALE = (1e-3, 3.0)
-
-
-class Task(Params):
-    """A task, and a start of two layers for it."""
-
-    lam: float = slider(
-        0.0, *LAMBDA, "Relative scale λ", step=0.1, about="How much larger the second layer is than the first."
-    )
-    scale: float = slider(
-        0.1, *SCALE, "Absolute scale", log=True, about="Size of the product of the layers at the start."
-    )
-    inputs: int = whole(4, 1, 8, "Inputs")
-    hidden: int = whole(3, 1, 8, "Hidden width")
-    outputs: int = whole(3, 1, 8, "Outputs")
-    strongest: float = slider(3.0, 0.1, 10.0, "Strongest mode", step=0.1, about="Largest singular value of the task.")
-    ratio: float = slider(
-        0.6, 0.05, 1.0, "Ratio of modes", step=0.05, about="Each mode is so much weaker than the last."
-    )
-    seed: int = whole(0, 0, 9999, "Seed", seed=True)
-
-
-class CurveParams(Task):
-    """Learning curves up to a time."""
-
-    horizon: float = slider(6.0, 0.1, 1000.0, "Horizon", log=True)
-    moment: float = slider(1.0, 0.0, 1.0, "Look at (part of the horizon)", step=0.01)
-
-
-class MapParams(Task):
-    """A map at a time."""
-
-    time: float = slider(10.0, 0.01, 1000.0, "Time", log=True)
-
-
-def _spectrum(params: Task) -> list[float]:
-    return [float(f"{params.strongest * params.ratio**i:.12g}") for i in range(min(params.inputs, params.outputs))]
-
-
-def _target(params: Task) -> jax.Array:
-    return spectral_target(keys_of(params.seed)[0], (params.outputs, params.inputs), _spectrum(params))
-
-
-def _setting(params: Task) -> tuple[Problem, Any]:
-    key_start, target = keys_of(params.seed)[1], _target(params)
-    problem = Problem(DeepLinear((params.inputs, params.hidden, params.outputs)), SquaredDistance(target))
-    return problem, LambdaBalanced(params.lam, 1.0, absolute_scale=params.scale)(problem.model, key_start)
-
-
-def _times(horizon: float) -> np.ndarray:
-    return np.linspace(0.0, horizon, POINTS)
+REGIMES = {"delayed-rich": "lazy at first, rich late"}
+"""Regimes whose name in the library needs words."""
 
 
 def _regime_fact(target: jax.Array, layers: Any) -> Fact:
@@ -86,7 +52,7 @@ def _regime_fact(target: jax.Array, layers: Any) -> Fact:
     note = f"The kernel distance ends at {kind.end:.3g}"
     if math.isfinite(kind.kernel_time):
         note += f", half of it at t = {kind.kernel_time:.3g}; half of the loss is gone at t = {kind.loss_time:.3g}"
-    return Fact(label="Regime", value=kind.label, note=f"{note}.")
+    return Fact(label="Regime", value=REGIMES.get(kind.label, kind.label), note=f"{note}.")
 
 
 def _facts(target: jax.Array, layers: Any) -> list[Fact]:
@@ -102,6 +68,22 @@ def _facts(target: jax.Array, layers: Any) -> list[Fact]:
     if np.isfinite(found.rate):
         facts.append(Fact(label="Last rate", value=f"{found.rate:.3g}", note="The error falls like exp(-rate · t)."))
     return facts
+
+
+def _one_layer(times: np.ndarray, start: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Products of a single layer that starts as the same function: every gap closes at the same rate, one."""
+    return target + np.exp(-times)[:, None, None] * (start - target)
+
+
+def _pace_fact(times: np.ndarray, values: np.ndarray, spectrum: list[float]) -> Fact:
+    """When each mode is half learnt, beside a single layer."""
+    more = WIDEST - len(spectrum)  # filled up to one shape, for one program
+    filled = np.pad(values, ((0, 0), (0, more)), constant_values=1.0)
+    goal = np.pad(spectrum, (0, more), constant_values=1.0)
+    found = np.asarray(learning_times(times, filled, goal))[: len(spectrum)]
+    when = ", ".join(f"{one:.2g}" if np.isfinite(one) else "later" for one in found)
+    note = f"Strongest first. A single layer closes half of every gap at t = {math.log(2):.2g}, strong or weak."
+    return Fact(label="Modes half learnt at t", value=when, note=note)
 
 
 def _mode_curves(times: Any, values: np.ndarray, spectrum: list[float]) -> list[Any]:
@@ -135,32 +117,51 @@ def _kernel_distances(path: Correlations) -> np.ndarray:
 
 
 def _curves(params: CurveParams, watch: Watch) -> Answer:
-    problem, layers = _setting(params)
+    problem, layers = setting_of(params)
     solution = solve(problem, layers, form="whitened")
     assert isinstance(solution, WhitenedSolution)
-    times, when = _times(params.horizon), params.moment * params.horizon
+    times, when = times_of(params.horizon), params.moment * params.horizon
     # All curves come from one program; NumPy does the rest, which has nothing to compile.
-    path = solution.correlations(np.append(times, when))
-    products, target = np.asarray(path.product)[:-1], np.asarray(_target(params))
-    losses = 0.5 * np.sum((products - target) ** 2, axis=(1, 2))
+    clock = paces_of(params.horizon)
+    path = solution.correlations(np.concatenate([times, clock, [when]]))
+    products, target = np.asarray(path.product), np.asarray(target_of(params))
+    early, products = products[POINTS:-1], products[:POINTS]
+    single = _one_layer(times, products[0], target)
+    losses, others = (0.5 * np.sum((one - target) ** 2, axis=(1, 2)) for one in (products, single))
+    values, reference = (np.linalg.svd(one, compute_uv=False) for one in (products, single))
+    dashed = [
+        line("one layer", times, reference[:, i], colour=i, style="dash", faint=True, legend=i == 0)
+        for i in range(reference.shape[1])
+    ]
     marks = [Mark(at=when, label="now")]
     figures: list[Any] = [
-        curves("loss", "Loss", "time", Axis(label="loss", log=True), [line("loss", times, losses)], marks),
+        curves(
+            "loss",
+            "Loss",
+            "time",
+            Axis(label="loss", log=True),
+            [
+                line("two layers", times, losses),
+                line("one layer", times, np.where(others > LEAST, others, np.nan), colour=7, style="dash"),
+            ],
+            marks,
+            "One layer learns all modes at one pace; two layers of small weights wait, and learn them one by one.",
+        ),
         curves(
             "modes",
             "Singular values of the product",
             "time",
             "singular value",
-            _mode_curves(times, np.linalg.svd(products, compute_uv=False), _spectrum(params)),
+            [*_mode_curves(times, values, spectrum_of(params)), *dashed],
             marks,
-            "Dotted: those of the task.",
+            "Dashed: a single layer from the same function. Dotted: those of the task.",
         ),
         curves(
             "kernel",
             "How far the tangent kernel has turned",
             "time",
             "kernel distance",
-            [line("distance", times, _kernel_distances(path)[:-1], colour=2)],
+            [line("distance", times, _kernel_distances(path)[:POINTS], colour=2)],
             marks,
             "0: the features stay as they are. Called lazy if it ends below 0.02, rich above.",
         ),
@@ -172,15 +173,16 @@ def _curves(params: CurveParams, watch: Watch) -> Answer:
     ]
     for name, title, formula, matrix in parts:
         figures.append(Matrix(name=name, title=f"{title} {formula} at t = {when:.3g}", values=rows(matrix[-1])))
-    return Answer(figures=figures, facts=_facts(_target(params), layers))
+    pace = _pace_fact(clock, np.linalg.svd(early, compute_uv=False), spectrum_of(params))
+    return Answer(figures=figures, facts=[pace, *_facts(target_of(params), layers)])
 
 
 def _map(params: MapParams, watch: Watch) -> Answer:
-    _, layers = _setting(params)
+    _, layers = setting_of(params)
     lams = np.linspace(*LAMBDA, CELLS)
     scales = np.geomspace(*SCALE, CELLS)
     directions = layers[1] @ layers[0]
-    found = phase_map(_target(params), directions, lams, scales, [params.time])
+    found = phase_map(target_of(params), directions, lams, scales, [params.time])
     here = [line("you are here", [params.lam], [params.scale], colour=7, style="points", legend=False)]
     x, y = Axis(label="relative scale λ"), Axis(label="absolute scale", log=True)
     base = {"x": x, "y": y, "xs": numbers(lams), "ys": numbers(scales), "pick": ("lam", "scale"), "series": here}
@@ -206,13 +208,13 @@ def _map(params: MapParams, watch: Watch) -> Answer:
                 **base,
             ),
         ],
-        facts=_facts(_target(params), layers),
+        facts=_facts(target_of(params), layers),
     )
 
 
 def _simulation(params: CurveParams, watch: Watch) -> Answer:
-    problem, layers = _setting(params)
-    times = _times(params.horizon)
+    problem, layers = setting_of(params)
+    times = times_of(params.horizon)
     watch(0.0, "closed form")
     exact = solve(problem, layers, form="whitened").trajectory(times, probes=[loss, singular_values], carry=False)
     watch(0.1, "gradient flow, integrated")
@@ -246,105 +248,20 @@ def _simulation(params: CurveParams, watch: Watch) -> Answer:
         ],
         facts=[
             Fact(label="Largest difference", value=f"{gap.max():.2g}", tone="good" if gap.max() < 1e-4 else "warning"),
-            Fact(label="Steps of the integrator", value=f"{int(run.stats['accepted_steps'])}"),
-            *_facts(_target(params), layers),
+            *_facts(target_of(params), layers),
         ],
     )
-
-
-def _setup_script(params: Task) -> str:
-    return f"""
-from deeplinear.exact import solve
-from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance, spectral_target
-from deeplinear.probes import KernelDistance, loss, singular_values
-
-key_problem, key_start, _ = jax.random.split(jax.random.key({params.seed}), 3)
-key_target, spectrum = jax.random.split(key_problem)[0], {_spectrum(params)}
-target = spectral_target(key_target, ({params.outputs}, {params.inputs}), spectrum)
-
-model = DeepLinear(({params.inputs}, {params.hidden}, {params.outputs}))
-problem = Problem(model, SquaredDistance(target))
-start = LambdaBalanced({params.lam!r}, 1.0, absolute_scale={params.scale!r})
-layers = start(model, jax.random.fold_in(key_start, 0))
-"""
-
-
-def _curve_script(params: CurveParams) -> str:
-    return script(
-        _setup_script(params),
-        f"""
-times = np.linspace(0.0, {params.horizon!r}, {POINTS})
-solution = solve(problem, layers, form="whitened")
-run = solution.trajectory(times, probes=[loss, singular_values, KernelDistance(layers)], carry=False)
-print(run["loss"][-1], run["singular_values"][-1], run["kernel_distance"][-1])
-print(solution.correlations({params.moment * params.horizon!r}).product)
-""",
-    )
-
-
-def _map_script(params: MapParams) -> str:
-    return script(
-        _setup_script(params),
-        f"""
-from deeplinear.exact import phase_map
-
-lams, scales = np.linspace({LAMBDA[0]}, {LAMBDA[1]}, {CELLS}), np.geomspace({SCALE[0]}, {SCALE[1]}, {CELLS})
-found = phase_map(target, layers[1] @ layers[0], lams, scales, [{params.time!r}])
-print(found.kernel_distance[0], found.loss[0])
-""",
-    )
-
-
-def _simulation_script(params: CurveParams) -> str:
-    return script(
-        _setup_script(params),
-        f"""
-from deeplinear.dynamics import simulate
-
-times = np.linspace(0.0, {params.horizon!r}, {POINTS})
-exact = solve(problem, layers, form="whitened").trajectory(times, probes=[singular_values], carry=False)
-run = simulate(problem, layers, times=times, probes=[loss, singular_values])
-print(np.abs(np.asarray(exact["singular_values"]) - np.asarray(run["singular_values"])).max())
-""",
-    )
-
-
-def _entry_scale(params: Task) -> float:
-    """Scale of the layers whose product has the norm that is asked for: it goes with the square."""
-    model = DeepLinear((params.inputs, params.hidden, params.outputs))
-    first, second = LambdaBalanced(params.lam, 1.0)(model, keys_of(params.seed)[1])
-    return math.sqrt(params.scale / float(jnp.linalg.norm(second @ first)))
-
-
-def _options(params: Task) -> dict[str, Any]:
-    return {
-        "widths": [params.inputs, params.hidden, params.outputs],
-        "spectrum": _spectrum(params),
-        "init": "lambda-balanced",
-        "lam": params.lam,
-        "init_scale": _entry_scale(params),
-        "seed": params.seed,
-    }
-
-
-def _curve_command(params: CurveParams) -> str:
-    probes = ["loss", "singular_values", "kernel_distance"]
-    return command("exact", **_options(params), horizon=params.horizon, points=POINTS, probes=probes)
-
-
-def _simulation_command(params: CurveParams) -> str:
-    probes = ["loss", "singular_values"]
-    return command("simulate", **_options(params), horizon=params.horizon, points=POINTS, probes=probes)
 
 
 ROOM = Room(
     name="lazy-rich",
     title="Lazy to rich",
     story="""
-A network of two linear layers can fit a task in two ways. In the **lazy** way its weights hardly move and its features
-stay what chance made them; in the **rich** way it learns features one after the other, strongest first. What decides
-is the size of the weights *and* how it is shared between the layers: drag λ away from zero and watch the curves change
-from steps to exponentials, although the network computes the same function at the start.
+One layer learns all modes of a task at **one pace**; two layers of small weights **wait**, and learn the strongest
+first: compare the dashed curves. Two layers can also fit a task in two ways. In the **lazy** way their weights hardly
+move and the features stay what chance made them; in the **rich** way features are learned one after the other. What
+decides is the size of the weights *and* how it is shared between the layers: drag λ away from zero and watch the curves
+change from steps to exponentials, although the network computes the same function at the start.
 """,
     mathematics=r"""
 Two layers under white inputs follow $\dot W_1 = W_2^\top(\Sigma - W_2W_1)$, $\dot W_2 = (\Sigma - W_2W_1)W_1^\top$. The
@@ -360,13 +277,13 @@ lazy at first and rich after a delay. How far the tangent kernel turns, $1 - \la
 tells lazy from rich.
 """,
     views=(
-        View("curves", "Learning curves", CurveParams, _curves, _curve_script, _curve_command, hint="Move λ first."),
+        View("curves", "Learning curves", CurveParams, _curves, curve_script, curve_command, hint="Move λ first."),
         View(
             "map",
             "Phase map",
             MapParams,
             _map,
-            _map_script,
+            map_script,
             None,
             hint="Click or drag in the map: λ and the scale follow, also in the other views.",
         ),
@@ -375,8 +292,8 @@ tells lazy from rich.
             "Theory against simulation",
             CurveParams,
             _simulation,
-            _simulation_script,
-            _simulation_command,
+            simulation_script,
+            simulation_command,
             kind="run",
             hint="Integrates the flow and puts it on the closed form.",
         ),

@@ -22,6 +22,7 @@ from deeplinear.lab.rooms._recurrent_setting import (
     measure_of,
     response_figure,
     response_of,
+    states_of_student,
     teacher_lines,
     teacher_of,
     verdict_facts,
@@ -44,6 +45,8 @@ GRID = 201
 
 class Extrapolation(Student):
     """Entries that are known, and a student that has them."""
+
+    states: int = states_of_student(only={"student": ["balanced"]})
 
     student: Literal["balanced", "built", "least"] = choice(
         "balanced",
@@ -118,14 +121,8 @@ def extrapolation(params: Extrapolation, watch: Watch) -> Answer:
             remarks.append("Some of the interval is missing: the eigenvalues are too close for double precision.")
     else:
         remarks.append("The interval of balanced students is there for balanced teachers only.")
-    figures.append(
-        response_figure(
-            response,
-            series,
-            params.length,
-            f"Between the broken lines: balanced students with these numbers and eigenvalues in [−{REACH}, {REACH}].",
-        )
-    )
+    between = f"Between the broken lines: balanced students with these numbers and eigenvalues in [−{REACH}, {REACH}]."
+    figures.append(response_figure(response, series, params.length, between if measure is not None else ""))
     errors = [line("error", places, np.maximum(np.abs(played - response), TINY), colour=0)]
     if found.bounds is not None:
         beyond = places[params.length :]
@@ -166,16 +163,22 @@ def extrapolation(params: Extrapolation, watch: Watch) -> Answer:
             )
         )
     facts = verdict_facts(found)
-    enough = params.length >= 2 * order + 1
-    facts.append(
-        Fact(
-            label="Known numbers",
-            value=f"{params.length}, {'enough' if enough else 'too few'}",
-            tone="good" if enough else "warning",
-            note=f"A balanced system of n = {order} states needs 2n + 1 = {2 * order + 1}.",
-        )
-    )
+    facts.append(_enough_fact(params, 2 * order + 1, balanced=measure is not None))
     return Answer(figures=figures, facts=facts, remarks=remarks)
+
+
+def _enough_fact(params: Extrapolation, need: int, *, balanced: bool) -> Fact:
+    """Whether a student has no choice any more, which is proved where it and the teacher are balanced."""
+    if not balanced:
+        note = f"That 2n + 1 = {need} are enough is proved for balanced teachers; this one is not balanced."
+        return Fact(label="Known numbers", value=f"{params.length}", note=note)
+    enough = params.length >= need
+    tone = "warning" if not enough else "good" if params.student == "balanced" else "plain"
+    note = f"A balanced student of a teacher of n = {need // 2} states needs 2n + 1 = {need}."
+    if params.student != "balanced":
+        note += " This student is not bound to be balanced."
+    value = f"{params.length}, {'enough' if enough else 'too few'} for balanced students"
+    return Fact(label="Known numbers", value=value, tone=tone, note=note)
 
 
 def _student_lines(params: Extrapolation) -> str:
@@ -221,10 +224,23 @@ print(verdict)
     ]
     if params.teacher == "balanced":
         parts.append(f"""
-from deeplinear.recurrent import extrapolation_interval, spectral_measure
+from deeplinear.recurrent import extrapolation_interval, moment_openness, spectral_measure
 
-atoms = spectral_measure(teacher).atoms
-k, reach, grid = {params.length}, {REACH}, {GRID}
-print(extrapolation_interval(response[:k], k, low=-reach, high=reach, atoms=atoms, points=grid))  # of the next number
+k, reach, measure = {params.length}, {REACH}, spectral_measure(teacher)
+
+
+def interval(j):  # least and largest h_j of balanced students that have the first k numbers
+    if k > 2 * measure.order:
+        return response[j], response[j]
+    try:
+        found = extrapolation_interval(response[:k], j, low=-reach, high=reach, atoms=measure.atoms, points={GRID})
+    except ValueError:  # the eigenvalues are too close for double precision
+        return np.nan, np.nan
+    return float(found.lower), float(found.upper)
+
+
+band = np.array([interval(j) for j in range(k, min(k + {AHEAD}, {HORIZON}))])
+left_open = moment_openness(measure.atoms, measure.weights, low=-reach, high=reach)  # for one known number and more
+print(band, left_open, sep="\\n")
 """)
     return script(*parts)

@@ -65,7 +65,7 @@ class Training(Student):
     scale: float = slider(0.1, 1e-4, 1.0, "Scale of the start", log=True, about="Size of the entries.")
     method: Literal["flow", "adam"] = choice("flow", {"flow": "gradient flow", "adam": "Adam"}, "Trained by")
     horizon: int = whole(2000, 10, 20000, "Time, or steps of Adam")
-    rate: float = slider(0.003, 1e-4, 0.1, "Learning rate of Adam", log=True)
+    rate: float = slider(0.003, 1e-4, 0.1, "Learning rate of Adam", log=True, only={"method": ["adam"]})
 
 
 def _times(params: Training) -> np.ndarray:

@@ -51,17 +51,38 @@ class Teacher(Params):
     )
     order: int = whole(2, 1, 5, "States of the teacher", about="n: its memory.")
     length: int = whole(4, 1, LONGEST, "Training length k", about="How many numbers of its response are known.")
-    low: float = slider(-0.5, -1.05, 1.05, "Least eigenvalue", step=0.05, about="Of a balanced teacher.", below="high")
+    low: float = slider(
+        -0.5,
+        -1.05,
+        1.05,
+        "Least eigenvalue",
+        step=0.05,
+        about="Of a balanced teacher.",
+        below="high",
+        only={"teacher": ["balanced"]},
+    )
     high: float = slider(
-        0.95, -1.05, 1.05, "Largest eigenvalue", step=0.05, about="The others lie evenly between.", above="low"
+        0.95,
+        -1.05,
+        1.05,
+        "Largest eigenvalue",
+        step=0.05,
+        about="The others lie evenly between.",
+        above="low",
+        only={"teacher": ["balanced"]},
     )
     seed: int = whole(0, 0, 9999, "Seed", seed=True)
+
+
+def states_of_student(only: dict[str, list[str]] | None = None) -> Any:
+    """The control of the size of the student."""
+    return whole(12, 1, 40, "States of the student", about="More than k: many students fit the numbers.", only=only)
 
 
 class Student(Teacher):
     """A teacher, and how large the student is."""
 
-    states: int = whole(12, 1, 40, "States of the student", about="More than k: many students fit the numbers.")
+    states: int = states_of_student()
 
 
 def teacher_of(params: Teacher) -> System:
@@ -124,6 +145,25 @@ def judged_command(params: Teacher, response: np.ndarray, student: System) -> st
     return "\n".join([csv_file("response.csv", response), npz_file("student.npz", **matrices), judge])
 
 
+MISSED = {
+    "one input": "there is more than one input or output",
+    "student: symmetric": "the student's A is not symmetric",
+    "student: no negative": "the student is not balanced, some of its eigenvalues have a negative weight",
+    "student: balanced": "the student is not balanced",
+    "teacher: no negative": "the teacher is not balanced",
+    "teacher: Hankel": "the teacher is not balanced",
+    "teacher: response": "the teacher's eigenvalues cannot be told from its response",
+}
+"""Hypotheses that are missed, by the beginning of their statement in the library."""
+
+
+def _in_words(statement: str) -> str:
+    """What is said where a hypothesis fails."""
+    if statement.startswith("length at least"):
+        return f"fewer than{statement.removeprefix('length at least')} numbers are known"
+    return next((words for start, words in MISSED.items() if statement.startswith(start)), statement)
+
+
 def verdict_facts(found: ExtrapolationVerdict) -> list[Fact]:
     """What the student does, and what is proved of it."""
     seen = found.observed
@@ -135,10 +175,16 @@ def verdict_facts(found: ExtrapolationVerdict) -> list[Fact]:
         Fact(label="Largest error beyond", value=error, note=f"The zero student has {seen.reference:.3g}."),
     ]
     if found.theorem == "none":
-        missed = "; ".join(condition.statement for condition in found.failed)
-        return [*facts, Fact(label="Certificate", value="none", tone="warning", note=f"Missed: {missed}.")]
+        missed = "; ".join(dict.fromkeys(_in_words(condition.statement) for condition in found.failed))
+        note = f"Nothing is proved of it: {missed}."
+        return [*facts, Fact(label="Certificate", value="none", tone="warning", note=note)]
+    bound = float("inf") if found.certified_error is None else found.certified_error
+    if not bound < seen.reference:
+        size = f"an error of at most {bound:.3g}" if np.isfinite(bound) else "nothing about the error"
+        note = f"It proves {size}; the zero student, which has learned nothing, has {seen.reference:.3g}."
+        return [*facts, Fact(label="Certificate", value="of no use", tone="warning", note=note)]
     note = "It is the teacher, but for rounding." if found.theorem == "uniqueness" else "From the residuals alone."
-    value = f"error at most {found.certified_error:.3g}"
+    value = f"error at most {bound:.3g}"
     return [*facts, Fact(label="Certificate", value=value, tone="good" if found.certified else "warning", note=note)]
 
 

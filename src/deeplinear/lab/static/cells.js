@@ -117,7 +117,6 @@ export function matrix(name, field, set) {
     numbers = next.flatMap((row, i) => row.map((value, j) => {
       const title = `${field.title}, row ${i + 1}, column ${j + 1}`;
       const number = new NumberField(frame, title, limits, title, (found) => take(i, j, found));
-      number.input.step = "0.1";
       number.input.value = short(value);
       return number;
     }));
@@ -127,5 +126,6 @@ export function matrix(name, field, set) {
     frame.refuse("");
     frame.mark();
   }
-  return { frame, show };
+  const entries = (value) => value.map((row) => row.map(short).join(" ")).join("; ");
+  return { frame, show, tell: (value) => (value.flat().length <= 4 ? entries(value) : `${value.length} × ${value[0].length}`) };
 }

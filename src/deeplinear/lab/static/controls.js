@@ -55,7 +55,7 @@ function toggle(name, field, set) {
   const frame = new Frame(field);
   const box = element("input", { type: "checkbox", id: frame.id, onchange: () => set({ [name]: box.checked }) });
   frame.fill([box], element("label", { for: frame.id }, field.title, box));
-  return { frame, show: (value) => { box.checked = Boolean(value); } };
+  return { frame, show: (value) => { box.checked = Boolean(value); }, tell: (value) => (value ? "yes" : "no") };
 }
 
 const KINDS = { slider, seed, choice, switch: toggle, grid, matrix };
@@ -64,6 +64,13 @@ const KINDS = { slider, seed, choice, switch: toggle, grid, matrix };
 function orders(fields) {
   const pairs = Object.entries(fields).flatMap(([name, { below, above }]) => [[name, below], [above, name]]);
   return pairs.filter(([lower, upper]) => lower in fields && upper in fields);
+}
+
+// When a control matters, in words.
+function when(fields, only) {
+  const word = (other, value) => (typeof value === "boolean" ? (value ? "yes" : "no") : fields[other].options?.[value] ?? value);
+  const parts = Object.entries(only).map(([other, values]) => `${fields[other].title}: ${values.map((value) => word(other, value)).join(" or ")}`);
+  return `Only for ${parts.join("; ")}`;
 }
 
 // All controls of a schema. `set(values)` is called by the user's hand; `show(values)` follows other changes.
@@ -95,10 +102,17 @@ export function controls(schema, set) {
     refresh();
     set(found);
   };
-  const refresh = () => made.forEach((one) => one.refresh?.());
+  const matters = (name) => Object.entries(fields[name].only ?? {}).every(([other, values]) => values.includes(now[other]));
+  const refresh = () => made.forEach((one, name) => {
+    one.refresh?.();
+    if (fields[name].only) one.frame.bar(!matters(name));
+  });
   for (const [name, field] of Object.entries(fields)) {
     const kind = KINDS[field.control];
-    if (kind) made.set(name, kind(name, field, change, family, (other) => now[other]));
+    if (!kind) continue;
+    const one = kind(name, field, change, family, (other) => now[other]);
+    if (field.only) one.frame.limit(when(fields, field.only));
+    made.set(name, one);
   }
   return {
     nodes: [...made.values()].map((one) => one.frame.node),
@@ -106,6 +120,6 @@ export function controls(schema, set) {
     // Mark the controls that a message of the server, at that place in the page, is about.
     wrong: (names, message) => made.forEach((one, name) => one.frame.blame(names.includes(name) ? message : null)),
     // The values in a line.
-    tell: (values) => [...made].filter(([, one]) => one.tell).map(([name, one]) => `${fields[name].title} ${one.tell(values[name])}`).join(" · "),
+    tell: (values) => [...made].filter(([, one]) => one.tell && !one.frame.off).map(([name, one]) => `${fields[name].title} ${one.tell(values[name])}`).join(" · "),
   };
 }

@@ -74,10 +74,10 @@ export function toast(text) {
   setTimeout(() => note.remove(), 2600);
 }
 
-export async function copy(text, what) {
+export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-    toast(`${what} copied.`);
+    toast("Copied.");
   } catch {
     toast("The browser does not allow copying here; mark the text instead.");
   }
@@ -92,7 +92,7 @@ export function download(name, content, type) {
 
 export function dialog(title, ...content) {
   const box = element("dialog", { "aria-label": title },
-    element("div", { class: "row" }, element("h2", {}, title), element("button", { type: "button", onclick: () => box.close() }, "Close")),
+    element("div", { class: "row title" }, element("h2", {}, title), element("button", { type: "button", onclick: () => box.close() }, "Close")),
     ...content);
   box.addEventListener("close", () => {
     document.body.append(document.getElementById("toasts"));

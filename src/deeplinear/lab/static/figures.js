@@ -11,11 +11,30 @@ const dark = () => document.documentElement.dataset.theme === "dark";
 const colour = (index) => (dark() ? PALETTE_DARK : PALETTE)[index % PALETTE.length];
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function axis(given) {
+// How much larger letters are than usual: they follow those of the page.
+const unit = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
+// Labels of a logarithmic axis over so many powers of ten: powers of ten, or plain numbers where there are too few.
+function ticks(decades, most) {
+  return decades < 2 ? { tickmode: "auto", nticks: 5, dtick: null, tickformat: "~g" } : { tickmode: "linear", nticks: 0, tick0: 0, dtick: Math.max(1, Math.ceil(decades / most)), tickformat: "" };
+}
+
+const ROWS = 6; // labels of an axis, one above the other
+const fitting = (width) => Math.min(8, Math.max(2, Math.floor(width / (80 * unit())))); // labels side by side
+
+// The powers of ten that positive numbers span.
+function span(lists) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const list of lists) for (const value of list) if (value > 0) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  return high > low ? Math.log10(high / low) : 0;
+}
+
+function axis(given, values, seen, most) {
+  const decades = () => seen ?? (given.low > 0 && given.high > 0 ? Math.log10(given.high / given.low) : span(values));
   const range = given.low !== null && given.high !== null ? { range: given.log ? [Math.log10(given.low), Math.log10(given.high)] : [given.low, given.high] } : {};
   return {
     title: { text: given.label, standoff: 8 }, type: given.log ? "log" : "linear", exponentformat: "power", automargin: true, zeroline: false,
-    gridcolor: ink("--line"), linecolor: ink("--line"), ...(given.log ? { tickmode: "auto", nticks: 6, minor: { ticks: "" } } : {}), ...range,
+    gridcolor: ink("--line"), linecolor: ink("--line"), ...(given.log ? ticks(decades(), most) : {}), ...range,
   };
 }
 
@@ -44,13 +63,15 @@ function cell(value) {
 // The largest letters with which every text fits into a cell; none if they would be too small to read.
 function letters(texts, side) {
   const longest = Math.max(...texts.flat().map((text) => text.length));
-  return [11, 10, 9].find((size) => 0.58 * size * longest + 2 <= side) ?? null;
+  return [11, 10, 9].map((size) => size * unit()).find((size) => 0.58 * size * longest + 2 <= side) ?? null;
 }
+
+const margins = (l, r, t, b) => Object.fromEntries(Object.entries({ l, r, t, b }).map(([side, size]) => [side, size * unit()]));
 
 function layout(extra) {
   return {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink("--ink"), family: "system-ui, sans-serif", size: 12 },
-    margin: { l: 56, r: 12, t: 8, b: 44 }, legend: { orientation: "h", y: -0.24, x: 0, font: { size: 11 } }, hovermode: "closest", uirevision: "keep", ...extra,
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink("--ink"), family: "system-ui, sans-serif", size: 12 * unit() },
+    margin: margins(56, 12, 8, 44), legend: { orientation: "h", y: -0.24, x: 0, font: { size: 11 * unit() } }, hovermode: "closest", uirevision: "keep", ...extra,
   };
 }
 
@@ -61,15 +82,16 @@ function lines(marks) {
       ...(mark.axis === "x" ? { x0: mark.at, x1: mark.at, yref: "paper", y0: 0, y1: 1 } : { y0: mark.at, y1: mark.at, xref: "paper", x0: 0, x1: 1 }),
     })),
     annotations: marks.filter((mark) => mark.label).map((mark) => ({
-      text: mark.label, showarrow: false, font: { size: 11, color: ink("--quiet") },
+      text: mark.label, showarrow: false, font: { size: 11 * unit(), color: ink("--quiet") },
       ...(mark.axis === "x" ? { x: mark.at, yref: "paper", y: 1, yanchor: "bottom", xanchor: "center" } : { y: mark.at, xref: "paper", x: 1, xanchor: "right", yanchor: "bottom" }),
     })),
   };
 }
 
 const drawings = {
-  curves(figure) {
-    const extra = { xaxis: axis(figure.x), yaxis: axis(figure.y), ...lines(figure.marks), margin: { l: 56, r: 12, t: figure.marks.some((m) => m.label) ? 22 : 8, b: 44 } };
+  curves(figure, width, seen) {
+    const all = (name) => [...figure.series.map((one) => one[name]), figure.marks.filter((mark) => mark.axis === name).map((mark) => mark.at)];
+    const extra = { xaxis: axis(figure.x, all("x"), seen.xaxis, fitting(width)), yaxis: axis(figure.y, all("y"), seen.yaxis, ROWS), ...lines(figure.marks), margin: margins(56, 12, figure.marks.some((m) => m.label) ? 22 : 8, 44) };
     // Margins that follow the labels and axes that follow each other would move one another without end.
     if (figure.square) {
       extra.xaxis = { ...extra.xaxis, automargin: false };
@@ -81,19 +103,19 @@ const drawings = {
     const several = figure.series.filter((one) => one.legend).length > 1;
     return [figure.series.map(trace), layout({ ...extra, showlegend: several })];
   },
-  map(figure) {
+  map(figure, width, seen) {
     const z = figure.log ? figure.z.map((row) => row.map((v) => (v === null || v <= 0 ? null : Math.log10(v)))) : figure.z;
     const bar = { title: { text: figure.log ? `log₁₀ ${figure.value}` : figure.value, side: "right" }, thickness: 12, outlinewidth: 0 };
     const base = { x: figure.xs, y: figure.ys, z, colorscale: figure.diverging ? DIVERGING : SCALE, ...(figure.diverging ? { zmid: 0 } : {}), colorbar: bar, hovertemplate: "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>" };
     const main = figure.contours ? { ...base, type: "contour", ncontours: 18, line: { width: 0.5 } } : { ...base, type: "heatmap" };
     return [[main, ...figure.series.flatMap(ringed)], layout({
-      xaxis: { ...axis(figure.x), fixedrange: Boolean(figure.pick) }, yaxis: { ...axis(figure.y), fixedrange: Boolean(figure.pick) },
-      margin: { l: 60, r: 8, t: 8, b: 44 }, ...(figure.pick ? { dragmode: false } : {}),
+      xaxis: { ...axis(figure.x, [figure.xs], seen.xaxis, fitting(width)), fixedrange: Boolean(figure.pick) }, yaxis: { ...axis(figure.y, [figure.ys], seen.yaxis, ROWS), fixedrange: Boolean(figure.pick) },
+      margin: margins(60, 8, 8, 44), ...(figure.pick ? { dragmode: false } : {}),
     })];
   },
   matrix(figure, width) {
     const [high, wide] = [figure.values.length, figure.values[0].length];
-    const side = Math.min((width - 100) / wide, 286 / high); // of a cell, in pixels
+    const side = Math.min((width - 100 * unit()) / wide, (286 * unit()) / high); // of a cell, in pixels
     const flat = figure.values.flat().filter((v) => v !== null);
     const most = Math.max(1e-12, ...flat.map(Math.abs));
     const texts = figure.values.map((row) => row.map((v) => (v === null ? "" : cell(v))));
@@ -109,14 +131,14 @@ const drawings = {
       marker: { symbol: "square-open", size: Math.max(5, Math.min(0.8 * side, 40)), color: "#111", line: { width: 1.5 } }, hoverinfo: "skip", showlegend: false,
     }] : [];
     const plain = { showgrid: false, zeroline: false, automargin: true, ticks: "" };
-    const ticks = (count, names) => {
+    const names = (count, given) => {
       const step = Math.ceil(count / 12);
       const at = Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
-      return { tickvals: at, ticktext: at.map((i) => names[i] ?? String(i + 1)) };
+      return { tickvals: at, ticktext: at.map((i) => given[i] ?? String(i + 1)) };
     };
     return [[main, ...rings], layout({
-      xaxis: { ...plain, ...ticks(wide, figure.columns), side: "top", range: [-0.5, wide - 0.5], constrain: "domain" },
-      yaxis: { ...plain, ...ticks(high, figure.rows), range: [high - 0.5, -0.5], scaleanchor: "x", constrain: "domain" },
+      xaxis: { ...plain, ...names(wide, figure.columns), side: "top", range: [-0.5, wide - 0.5], constrain: "domain" },
+      yaxis: { ...plain, ...names(high, figure.rows), range: [high - 0.5, -0.5], scaleanchor: "x", constrain: "domain" },
       margin: { l: 30, r: 8, t: 26, b: 8 },
     })];
   },
@@ -160,6 +182,7 @@ function csv(figure) {
 class Card {
   constructor(prefix, pick) {
     this.pick = pick;
+    this.seen = {}; // powers of ten that are looked at, by axis, where the picture is enlarged
     this.title = element("h2");
     this.body = element("div", { class: "plot", role: "img" });
     this.caption = element("figcaption");
@@ -188,9 +211,21 @@ class Card {
     }
     const picks = figure.type === "map" && figure.pick;
     this.body.setAttribute("aria-label", `${figure.title}. ${figure.caption}${picks ? " Arrow keys move the point, with Shift in large steps." : ""}`);
-    const [data, shape] = drawings[figure.type](figure, this.body.clientWidth);
+    const [data, shape] = drawings[figure.type](figure, this.body.clientWidth, this.seen);
+    const first = !this.body.data;
     window.Plotly.react(this.body, data, shape, { displayModeBar: false, responsive: true });
+    if (first) this.body.on("plotly_relayout", (change) => this.enlarged(change));
     if (picks && !this.picking) this.enablePick();
+  }
+
+  // Labels of logarithmic axes follow what is looked at.
+  enlarged(change) {
+    const before = JSON.stringify(this.seen);
+    for (const name of ["xaxis", "yaxis"]) {
+      if (change[`${name}.autorange`]) delete this.seen[name];
+      else if (`${name}.range[0]` in change) this.seen[name] = change[`${name}.range[1]`] - change[`${name}.range[0]`];
+    }
+    if (JSON.stringify(this.seen) !== before) this.draw(this.figure);
   }
 
   // A value of a parameter within its limits, with few digits.
@@ -265,6 +300,9 @@ export class Figures {
       this.cards.get(name).draw(figure);
     });
   }
+
+  // The pictures have another width.
+  fit() { for (const { body, figure } of this.cards.values()) if (figure.type !== "table") window.Plotly.Plots.resize(body); }
 
   again() { for (const card of this.cards.values()) if (card.figure) card.draw(card.figure); }
 

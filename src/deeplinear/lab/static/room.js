@@ -4,8 +4,8 @@ import { Failure, follow, get, post, remove } from "./api.js";
 import { controls } from "./controls.js";
 import { announce, copy, dialog, element, remembered, Tabs, toast } from "./dom.js";
 import { Figures } from "./figures.js";
-import { rules } from "./fields.js";
-import { address, alike } from "./state.js";
+import { fitted, rules } from "./fields.js";
+import { address } from "./state.js";
 
 const WAIT = 40; // milliseconds between the last move of a slider and the question
 const PATIENCE = 350; // milliseconds after which the page says that it waits
@@ -15,6 +15,7 @@ const MESSAGE = "message"; // id of the sentence that says what went wrong
 const COMPUTING = "Computing … a new size is compiled once, which takes some seconds.";
 const NO_COMMAND = "No command of dln computes this view; Copy as Python does.";
 const wide = matchMedia("(min-width: 60.01rem)");
+const beside = matchMedia("(min-width: 75rem)"); // the mathematics stands beside the pictures
 
 export class RoomPage {
   constructor(info, host) {
@@ -27,10 +28,13 @@ export class RoomPage {
 
   build() {
     const { info } = this;
-    const presets = element("div", { class: "presets", role: "group", "aria-label": "Presets" }, element("span", {}, "Begin with"),
-      ...info.presets.map((preset) => element("button", { type: "button", title: preset.about || null, onclick: () => this.preset(preset) }, preset.title)));
+    this.presets = info.presets.map((preset) => ({ preset, button: element("button", { type: "button", title: preset.about || null, onclick: () => this.preset(preset) }, preset.title) }));
+    this.about = element("p", { class: "chosen", role: "status" });
+    const presets = element("div", { class: "begin" },
+      element("div", { class: "presets", role: "group", "aria-label": "Presets" }, element("span", {}, "Begin with"), ...this.presets.map(({ button }) => button)), this.about);
     this.tabs = new Tabs("Views", Object.fromEntries(info.views.map((view) => [view.name, view.title])), (name) => this.open(name));
     this.hint = element("p", { class: "hint" });
+    this.adjusted = element("p", { class: "adjusted", role: "status" });
     this.start = element("button", { type: "button", class: "primary", onclick: () => this.run() }, "Start");
     this.cancel = element("button", { type: "button", onclick: () => this.stop() }, "Cancel");
     this.bar = element("progress", { max: 1, value: 0, "aria-label": "Progress" });
@@ -40,26 +44,29 @@ export class RoomPage {
     this.noCommand = element("span", { class: "unseen", id: "no-command" }, NO_COMMAND);
     const actions = element("div", { class: "actions strip" },
       element("button", { type: "button", onclick: () => this.code("python") }, "Copy as Python"), this.asCommand, this.noCommand,
-      element("button", { type: "button", onclick: () => copy(location.href, "Link") }, "Copy link"),
+      element("button", { type: "button", onclick: () => copy(location.href) }, "Copy link"),
       element("button", { type: "button", onclick: () => this.reset() }, "Reset"));
     this.facts = element("dl", { class: "facts strip" });
     this.wait = element("p", { class: "wait", role: "status" });
-    this.error = element("p", { class: "message", role: "alert", id: MESSAGE, hidden: true });
+    this.sentence = element("p");
+    this.error = element("div", { class: "message", role: "alert", id: MESSAGE, hidden: true }, this.sentence,
+      element("button", { type: "button", onclick: () => this.reset() }, "Reset all values"));
     this.invitation = element("p", { class: "invitation", hidden: true }, "Nothing is computed for these values yet. Press Start: the pictures come while it runs.");
     this.pictures = element("div", { class: "figures" });
     this.remarks = element("div");
     const stage = element("div", { class: "stage" }, element("div", { class: "notices" }, this.wait, this.error), this.invitation, this.pictures);
     this.panel = element("section", { class: "panel", id: "view", role: "tabpanel" },
-      element("div", { class: "head" }, this.hint, actions), this.running, this.facts, stage, this.remarks);
+      element("div", { class: "head" }, this.hint, actions), this.adjusted, this.running, this.facts, stage, this.remarks);
+    const mathematics = remembered(element("details", { class: "mathematics", ontoggle: () => this.figures.fit() },
+      element("summary", {}, "The mathematics"), element("div", { html: info.mathematics, tabindex: "0", role: "region", "aria-label": "The mathematics" })), "deeplinear-mathematics", beside.matches);
     this.host.replaceChildren(element("div", { class: "room" },
       element("div", { class: "intro" },
         element("h1", {}, info.title),
         remembered(element("details", { class: "story" }, element("summary", {}, "The story"), element("div", { html: info.story })), "deeplinear-story", wide.matches),
-        remembered(element("details", { class: "mathematics" }, element("summary", {}, "The mathematics"), element("div", { html: info.mathematics })), "deeplinear-mathematics", false),
         presets),
-      this.tabs.node, this.sheet(), this.panel));
+      mathematics, this.tabs.node, this.sheet(), this.panel));
     this.figures = new Figures(this.pictures, info.name, {
-      set: (values) => { Object.assign(this.values, values); this.changed(true); },
+      set: (values) => this.set(values, true),
       get: (name) => this.values[name],
       field: (name) => rules(this.view.parameters.properties[name]),
     });
@@ -83,15 +90,24 @@ export class RoomPage {
   // Go to a view, with values from a link or a preset.
   show(name, values = {}) {
     this.values = { ...this.defaults };
-    for (const [key, value] of Object.entries(values)) if (key in this.defaults && alike(value, this.defaults[key])) this.values[key] = value;
+    for (const [key, value] of Object.entries(values)) if (key in this.defaults) this.values[key] = value;
     this.open(name);
   }
 
+  // Views share values by name: those that this one does not take are changed to some that it does, and it says so.
   open(name) {
     this.abandon();
+    this.eager = false;
     this.view = this.info.views.find((view) => view.name === name) ?? this.info.views[0];
     this.tabs.choose(this.view.name, this.panel);
+    const words = [];
+    for (const [key, field] of Object.entries(this.view.parameters.properties)) {
+      const { value, word } = fitted(field, this.values[key]);
+      this.values[key] = value;
+      if (word) words.push(word);
+    }
     this.hint.textContent = this.view.hint;
+    this.adjusted.textContent = words.join(" ");
     const command = this.view.has_command ?? true;
     this.asCommand.setAttribute("aria-disabled", String(!command));
     this.asCommand.title = command ? "" : NO_COMMAND;
@@ -105,13 +121,36 @@ export class RoomPage {
     this.facts.replaceChildren();
     this.facts.style.minHeight = "";
     this.remarks.replaceChildren();
-    this.controls = controls(this.view.parameters, (values) => { Object.assign(this.values, values); this.changed(false); });
+    this.controls = controls(this.view.parameters, (values) => this.set(values, false));
     this.fields.replaceChildren(...this.controls.nodes);
     this.controls.show(this.values);
     this.changed(false);
   }
 
-  preset(preset) { this.show(preset.view, preset.values); }
+  // A preset is there to be seen: what is simulated begins at once, unless an answer is kept.
+  preset(preset) {
+    this.show(preset.view, preset.values);
+    this.eager = this.view.kind === "run";
+  }
+
+  // Mark the preset whose values stand there.
+  choose() {
+    const now = JSON.stringify(this.params());
+    const found = this.presets.find(({ preset }) => {
+      if (preset.view !== this.view.name) return false;
+      return now === JSON.stringify(Object.fromEntries(Object.keys(this.view.defaults).map((name) => [name, preset.values[name] ?? this.defaults[name]])));
+    });
+    for (const one of this.presets) one.button.setAttribute("aria-pressed", String(one === found));
+    const about = found?.preset.about ?? "";
+    if (this.about.textContent !== about) this.about.textContent = about;
+  }
+
+  // Values by the user's hand.
+  set(values, follows) {
+    this.eager = false;
+    Object.assign(this.values, values);
+    this.changed(follows);
+  }
 
   reset() { this.show(this.view.name); }
 
@@ -122,6 +161,7 @@ export class RoomPage {
   changed(follows) {
     if (follows) this.controls.show(this.values);
     this.line.textContent = this.controls.tell(this.values);
+    this.choose();
     clearTimeout(this.later);
     this.later = setTimeout(() => {
       history.replaceState(null, "", address(this.info.name, this.view.name, this.values, this.defaults));
@@ -172,6 +212,7 @@ export class RoomPage {
     }
     this.error.hidden = true;
     this.controls.wrong([]);
+    if (this.eager) { this.run(); return; }
     const any = this.figures.cards.size > 0;
     this.invitation.hidden = any;
     this.told.textContent = any ? "The pictures are of other values. Start again." : "";
@@ -183,6 +224,7 @@ export class RoomPage {
   // Simulations: start, follow, cancel.
   async run() {
     this.abandon();
+    this.eager = false;
     this.error.hidden = this.invitation.hidden = true;
     this.start.disabled = true;
     this.told.textContent = "asking …";
@@ -253,7 +295,7 @@ export class RoomPage {
   }
 
   fail(error) {
-    this.error.textContent = error.message;
+    this.sentence.textContent = error.message;
     this.error.hidden = false;
     this.invitation.hidden = true;
     this.pictures.classList.add("stale");
@@ -270,7 +312,8 @@ export class RoomPage {
         return;
       }
       const title = which === "python" ? "As a Python script" : "As a command";
-      dialog(title, element("div", { class: "row" }, element("button", { type: "button", class: "primary", onclick: () => copy(text, "Text") }, "Copy")), element("pre", { tabindex: "0" }, text));
+      dialog(title, element("pre", { tabindex: "0" }, text), element("div", { class: "row" }, element("button", { type: "button", class: "primary", autofocus: true, onclick: () => copy(text) }, "Copy")));
+      copy(text);
     } catch (error) {
       this.fail(error);
     }

@@ -4,18 +4,12 @@ const plain = (text) => {
   try { return decodeURIComponent(text); } catch { return ""; }
 };
 
-// Whether a value from a link has the form of the default: the same kind, lists of the same kinds.
-export function alike(value, base) {
-  if (!Array.isArray(base)) return typeof value === typeof base;
-  return Array.isArray(value) && value.length > 0 && value.every((one) => alike(one, base[0]));
-}
-
 export function read() {
   const [path, query = ""] = location.hash.slice(1).split("?");
   const [room = "", view = ""] = path.split("/").map(plain);
   const values = {};
   for (const [name, text] of new URLSearchParams(query)) {
-    try { values[name] = JSON.parse(text); } catch { /* a broken link: the default stays */ }
+    try { values[name] = JSON.parse(text); } catch { values[name] = text; /* a broken link: whoever takes the value says so */ }
   }
   return { room, view, values };
 }

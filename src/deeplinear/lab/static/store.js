@@ -21,7 +21,9 @@ const day = (text) => (text ? text.slice(0, 16).replace("T", " ") : "–");
 
 const took = (seconds) => (seconds < 90 ? `${short(seconds)} s` : `${Math.round(seconds / 60)} min`);
 
-const command = (text) => element("div", { class: "row" }, element("code", {}, text), element("button", { type: "button", onclick: () => copy(text, "Command") }, "Copy"));
+const command = (text) => element("div", { class: "row" }, element("code", {}, text), element("button", { type: "button", onclick: () => copy(text) }, "Copy"));
+
+const fact = (label, value, tone = "plain", note = "") => element("div", { class: `fact ${tone}` }, element("dt", {}, label), element("dd", {}, value, note ? element("small", {}, note) : null));
 
 function table(columns, rows) {
   return element("div", { class: "scroll results", tabindex: "0" }, element("table", {},
@@ -56,16 +58,15 @@ export class StorePage {
     this.count = element("span", { role: "status" });
     this.error = element("p", { class: "message", role: "alert", hidden: true });
     this.message = element("p", { class: "hint" });
-    this.facts = element("dl", { class: "facts" });
+    this.facts = element("dl", { class: "facts strip" }, ...["Experiments", "Claims held", "Checks", "Errata seen", "Store"].map((label) => fact(label, "…")));
     this.body = element("div", { class: "list" });
     const again = element("button", { type: "button", onclick: () => this.load() }, "Look again");
     this.panel = element("section", { class: "panel", id: "view", role: "tabpanel" },
-      element("div", { class: "actions filters" }, this.paper, this.status, this.search, again, this.count), this.body);
+      element("div", { class: "actions filters" }, this.paper, this.status, this.search, again, this.count), this.error, this.message, this.body);
     this.host.replaceChildren(element("div", { class: "store" },
       element("h1", {}, "Results"),
       element("p", { class: "story" }, "Figures of the papers made again with what they claim, theorems that were run, and places that are printed wrongly."),
-      this.error, this.message, this.facts,
-      this.tabs.node, this.panel));
+      this.facts, this.tabs.node, this.panel));
   }
 
   // Go to a part of the page, with filters from a link.
@@ -80,6 +81,7 @@ export class StorePage {
     this.tab = name;
     this.shown = ROWS;
     this.tabs.choose(name, this.panel);
+    this.choices();
     this.remember();
     this.load();
   }
@@ -95,6 +97,7 @@ export class StorePage {
 
   async load() {
     this.host.dataset.loading = "yes";
+    if (!this.items().length) this.body.replaceChildren(element("p", { class: "loading", role: "status" }, "Reading the store …"));
     try {
       const [store, errata] = await Promise.all([get("/api/store"), this.tab === "errata" ? get("/api/errata") : this.data.errata]);
       if (this.closed) return;
@@ -105,6 +108,7 @@ export class StorePage {
       if (this.closed) return;
       this.error.textContent = error.message;
       this.error.hidden = false;
+      this.body.querySelector(".loading")?.remove();
     } finally {
       delete this.host.dataset.loading;
     }
@@ -144,12 +148,12 @@ export class StorePage {
     this.message.textContent = store.message;
     this.message.hidden = !store.message;
     const { counts } = store;
-    const fact = (label, value, tone = "plain", note = "") => element("div", { class: `fact ${tone}` }, element("dt", {}, label), element("dd", {}, value, note ? element("small", {}, note) : null));
-    this.facts.hidden = counts.runs + counts.checks + counts.damaged === 0;
+    const told = counts.claims.holds + counts.claims.fails;
+    const tone = (bad, any) => (bad ? "bad" : any ? "good" : "plain");
     this.facts.replaceChildren(
       fact("Experiments", `${counts.experiments} in ${counts.runs} runs`),
-      fact("Claims held", `${counts.claims.holds} of ${counts.claims.holds + counts.claims.fails}`, counts.claims.fails ? "bad" : "good", counts.claims.untold ? `${counts.claims.untold} not told at that size` : ""),
-      fact("Checks", String(counts.checks), counts.failing ? "bad" : "good", counts.failing ? `${counts.failing} fail` : "none fails"),
+      fact("Claims held", told ? `${counts.claims.holds} of ${told}` : "none yet", tone(counts.claims.fails, told), counts.claims.untold ? `${counts.claims.untold} not told at that size` : ""),
+      fact("Checks", counts.checks ? String(counts.checks) : "none yet", tone(counts.failing, counts.checks), counts.failing ? `${counts.failing} fail` : counts.checks ? "none fails" : ""),
       fact("Errata seen", String(counts.errata), counts.errata ? "warning" : "plain"),
       fact("Store", store.path),
       ...(counts.damaged ? [fact("Damaged", String(counts.damaged), "bad", store.damaged[0])] : []));
@@ -159,9 +163,16 @@ export class StorePage {
     this.count.textContent = found.length === all ? `${all} listed` : `${found.length} of ${all}`;
     const rows = found.slice(0, this.shown);
     const more = found.length > rows.length ? element("button", { type: "button", onclick: () => { this.shown += ROWS; this.draw(); } }, `Show more (${found.length - rows.length} left)`) : null;
-    const none = all && !found.length ? element("p", { class: "hint" }, "Nothing fits these filters.") : null;
+    const none = found.length ? null : all ? element("p", { class: "hint" }, "Nothing fits these filters.") : store.message ? null : this.missing(store);
     this.body.replaceChildren(...[rows.length ? this[this.tab](rows) : none, more].filter(Boolean));
     this.host.dataset.drawn = `${this.tab}:${found.length}`;
+  }
+
+  // What to do where a part of the store is empty.
+  missing(store) {
+    const example = { experiments: "dln experiment run completion/fig2 --preset quick", checks: "dln check run exact/theorem-4.3" }[this.tab];
+    if (!example) return null;
+    return element("div", {}, element("p", {}, `There are no ${this.tab} in this store yet. Make one in a terminal, then Look again:`), command(`${example} --store ${store.path}`));
   }
 
   experiments(runs) {
