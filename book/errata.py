@@ -80,8 +80,8 @@ numbers E1, E2, … count within a paper. This page is made by `python -m book.e
 MEASURED = f"""**Measured** numbers come from checks, which draw random instances, {INSTANCES} of seed {SEED} here, and
 measure both forms on each: `dln check run ID` does it again. The page tells the instance on which the printed form is
 missed most. A form holds where its number is at most the tolerance, so negative numbers leave room. Where nothing is
-said of the printed number it is the quantity named for the right form. Checks must also notice planted violations, so
-that none of them is an empty test."""
+said of the printed number it is the quantity named for the right form. A caveat is measured as it may be read.
+Checks must also notice planted violations, so that none of them is an empty test."""
 
 
 def measure(one: Check) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def block(entry: Erratum, numbers: dict[str, dict[str, Any]]) -> str:
         f'<a id="{anchor(entry)}"></a>**E{entry.number}: {entry.place}** ({entry.kind.name})\n',
         f"- printed: {entry.printed}",
         f"- right: {entry.right}",
-        *(f"- measured: {_told(one, numbers[one.check])}" for one in entry.evidence),
+        *(f"- measured: {_told(one, numbers[one.check], entry.kind)}" for one in entry.evidence),
         *([f"- no check: {entry.unchecked}"] if entry.unchecked else []),
         *([f"- see also: {entry.also}"] if entry.also else []),
         f"- how sure: **{_grade(entry.sureness)}**; {entry.because}",
@@ -153,11 +153,12 @@ def block(entry: Erratum, numbers: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _told(one: Evidence, number: dict[str, Any]) -> str:
+def _told(one: Evidence, number: dict[str, Any], kind: FAULT) -> str:
     what = f"{one.printed}; " if one.printed else ""
+    form = "as it may be read" if kind is FAULT.caveat else "printed"
     part = next(part for part in number["parts"] if one.part in ("", part["name"]))
     return (
-        f"printed **{number['printed']}** ({what}tolerance {number['printed_tolerance']}), "
+        f"{form} **{number['printed']}** ({what}tolerance {number['printed_tolerance']}), "
         f"right **{part['right']}** (`{part['name']}`; tolerance {part['tolerance']}), "
         f"instance {number['instance']}: `dln check run {one.check}`"
     )

@@ -1,7 +1,6 @@
 """What MkDocs calls while it builds the book: generated pages come in, blocks run, formulas become MathML."""
 
 import hashlib
-import html
 import os
 import posixpath
 import re
@@ -14,6 +13,7 @@ from mkdocs.structure.files import File, Files
 from book.cache import LOG, ROOT, outputs_of
 from book.examples import example_page, scripts
 from book.formulas import to_mathml
+from book.pictures import tag
 from book.reference import commands_page, package_page, subpackages
 from book.results import gallery_page, stored_checks, stored_runs, theorems_page
 from book.run import FENCE, Output, Picture, blocks
@@ -94,8 +94,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 def _below(output: Output, up: str) -> str:
     parts = [f"``` {{.text .output}}\n{output.text}\n```"] if output.text else []
     for picture in output.pictures:
-        source, alt = posixpath.join(up, _path(picture)), html.escape(picture.alt, quote=True)
-        parts.append(f'<figure class="picture"><img src="{source}" alt="{alt}" loading="lazy"></figure>')
+        parts.append(tag(posixpath.join(up, _path(picture)), picture.alt, picture.data))
     return "\n" + "\n\n".join(parts) + "\n" if parts else ""
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from book.pictures import tag
+
 LARGEST_DRAWING = 1_000_000
 """Bytes of a drawing above which the picture of pixels is shown instead."""
 
@@ -23,7 +25,7 @@ PAPERS = {
 }
 """Title and chapter of each paper; another one is shown under its short name."""
 
-HOLDS = {True: ("yes", "holds"), False: ("no", "fails"), None: ("untold", "not decided")}
+HOLDS = {True: ("yes", "holds"), False: ("no", "fails"), None: ("untold", "not told")}
 STATUSES = {"holds": "yes", "erratum": "erratum", "fails": "no"}
 
 
@@ -106,10 +108,7 @@ def _figure(record: Any) -> tuple[str, dict[str, bytes]]:
         name = "figure.svg" if len(record.file("figure.svg")) <= LARGEST_DRAWING else "figure.png"
         path = f"pictures/{_anchor(record.id)}{name[6:]}"
         files[path] = record.file(name)
-        alt = html.escape(f"{content['source']}: {content['shows']}".replace("$", ""), quote=True)
-        parts.append(
-            f'<figure class="picture"><a href="{path}"><img src="{path}" alt="{alt}" loading="lazy"></a></figure>'
-        )
+        parts.append(tag(path, f"{content['source']}: {content['shows']}".replace("$", ""), files[path]))
     if record.claims:
         rows = [
             _row(
@@ -140,9 +139,10 @@ def theorems_page(records: Iterable[Any]) -> str:
     parts = [
         "# Theorems",
         f"Every statement of the papers that can be run, {len(everyone)} of them, each on {INSTANCES} random "
-        f"instances: {_listed(counts)}. *Erratum* means that the printed form fails and the statement here, its "
-        "corrected form, holds; [Errata](errata.md) says more of these. *Residual* is the one that uses up most of "
-        "its tolerance. `dln check run ID` runs a check again, `dln check show ID` tells its hypotheses.",
+        f"instances: {_listed(counts)}. *Erratum* means that the printed form fails, or of a caveat the form it may be "
+        "read as, and the statement here, its corrected form, holds; [Errata](errata.md) says which. *Residual* is the "
+        "one that uses up most of its tolerance. `dln check run ID` runs a check again, `dln check show ID` tells its "
+        "hypotheses.",
         "\n".join(f"- [{_title(paper)}](#{paper}): {_tally(group)}" for paper, group in groups.items()),
     ]
     head = ("Verdict", "Statement", "Residual", "Tolerance")

@@ -1,5 +1,6 @@
 """The book: pages run, formulas are understood, what is generated says what there is, links lead somewhere."""
 
+import io
 import posixpath
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from architecture.source import ROOT, subpackages
-from book import cache, reference, results
+from book import cache, pictures, reference, results
 from book.formulas import to_mathml
 from book.reference import commands_page, package_page
 from book.run import run_blocks
@@ -109,7 +110,21 @@ def test_the_hook_puts_outputs_below_their_blocks() -> None:
     hooks._outputs["guide/page.md"] = run_blocks(PAGE, "page.md")
     text = hooks.on_page_markdown(f"{PAGE}\nSee [how](../../CONTRIBUTING.md#form).", page=Page, config=None, files=None)
     assert text.index('print("first")') < text.index("``` {.text .output}\nfirst\n```") < text.index("```py\n")
-    assert text.count('<img src="../pictures/') == 3 and "(../contributing.md#form)" in text
+    assert text.count('<img src="../pictures/') == text.count('<a href="../pictures/') == 3
+    assert "(../contributing.md#form)" in text
+
+
+def test_pictures_come_with_their_size() -> None:
+    from matplotlib.figure import Figure
+
+    for ending in ("svg", "png"):
+        data = io.BytesIO()
+        Figure(figsize=(3.0, 2.0), dpi=96).savefig(data, format=ending)
+        assert pictures.size(data.getvalue()) == (288, 192)
+    assert 'alt="&lt;a&gt;" width="288" height="192"' in pictures.tag("a.png", "<a>", data.getvalue())
+    for planted in (b"GIF89a", b'<svg viewBox="0 0 1 1"><rect width="3pt" height="3pt"/></svg>'):
+        with pytest.raises(ValueError, match="size: data must be"):
+            pictures.size(planted)
 
 
 # --------------------------------------------------------------------------------------------------------- reference
@@ -147,6 +162,9 @@ def test_every_command_is_in_the_reference_as_its_help_tells_it() -> None:
 # ----------------------------------------------------------------------------------------------- gallery and theorems
 
 
+DRAWING = b'<svg width="36pt" height="24pt"/>'
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A store of one figure and two theorems, written by hand."""
@@ -160,7 +178,7 @@ def store(tmp_path: Path) -> Store:
         "claims": [fields, {**fields, "holds": False, "statement": "planted"}],
         "spec": {},
     }
-    found.put("experiment", one.id, "0" * 20, content, {"figure.svg": b"<svg/>"})
+    found.put("experiment", one.id, "0" * 20, content, {"figure.svg": DRAWING})
     claim = [
         {"name": "slack", "residual": 1e-12, "tolerance": 1e-3},
         {"name": "tight", "residual": 2e-9, "tolerance": 1e-9},
@@ -174,7 +192,9 @@ def store(tmp_path: Path) -> Store:
 def test_the_gallery_shows_pictures_with_claims_and_verdicts(store: Store) -> None:
     page, files = results.gallery_page(store.records("experiment"))
     ((path, data),) = files.items()
-    assert data == b"<svg/>" and f'src="{path}"' in page and "holds 1, fails 1" in page
+    assert (
+        data == DRAWING and f'src="{path}"' in page and 'width="48" height="32"' in page and "holds 1, fails 1" in page
+    )
     assert page.count('<span class="verdict yes">holds</span>') == 1
     assert page.count('<span class="verdict no">fails</span>') == 1
     assert (

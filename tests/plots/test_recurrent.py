@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from deeplinear.plots import COLOURS, plot_hankel, plot_measure, plot_residual_polynomial, plot_responses
-from deeplinear.recurrent import Response
+from deeplinear.plots import (
+    COLOURS,
+    plot_continuation,
+    plot_hankel,
+    plot_measure,
+    plot_residual_polynomial,
+    plot_responses,
+)
+from deeplinear.recurrent import Continuation, Response
 
 TEACHER = 0.9 ** np.arange(20)
 BLACK = COLOURS[-1]
@@ -97,6 +104,18 @@ def test_hankel_singular_values() -> None:
     assert np.all(np.isnan(values[2:]) | (values[2:] < 1e-14))
     assert axes.get_yscale() == "log"
     assert np.asarray(line(drawn(plot_hankel({"a": TEACHER}, size=3)), "a").get_ydata()).shape == (3,)
+
+
+def test_a_continuation_marks_what_was_known_and_shows_its_band() -> None:
+    values = np.array([1.0, 0.5, 0.4, 0.3, 0.2])
+    for top, shown in ((2.0, True), (1e6, False)):  # a band that leaves all scales is cut off
+        upper = np.array([1.0, 0.5, 0.4, 0.5, top])
+        found = Continuation(3, 1, True, 0.0, None, values, None, values, upper, 1.0, 0.0, "")
+        (axes,) = plot_continuation(found, given=values).axes
+        assert (axes.get_ylim()[1] > top) == shown and axes.get_ylim()[1] < 10
+        lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+        np.testing.assert_array_equal(lines["known"], values[:3])
+        np.testing.assert_array_equal(lines["true"], values)
 
 
 def test_bad_arguments() -> None:

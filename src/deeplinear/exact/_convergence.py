@@ -109,7 +109,7 @@ class Diagnosis:
             rows.append(("never learned", f"{self.missing} mode{'s' * (self.missing > 1)} within reach"))
         rows.append(("reduced loss", f"{self.limit_loss:.6g} at infinite time"))
         if self.converges:
-            rows.append(("late rate", f"{self.rate:.6g} of the product, twice that of the loss"))
+            rows.append(("late rate", f"{self.rate:.6g} of the product; the loss falls at twice this rate"))
         if self.delay > 0:
             rows.append(("rich phase", f"delayed by a time of about {self.delay:.6g}"))
         return rows

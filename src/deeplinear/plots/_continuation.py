@@ -11,6 +11,9 @@ from deeplinear.recurrent import Continuation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ROOM = 3.0
+"""How far the axis may grow for the band of balanced networks, in each direction and in spans of the curves."""
+
 
 def plot_continuation(
     found: Continuation, *, given: Any = None, student: Any = None, title: str | None = None
@@ -19,7 +22,7 @@ def plot_continuation(
 
     Args:
         found: From `continuation`.
-        given: The response as far as it is given, which may be beyond what was known.
+        given: The true response as far as it is given; its first numbers, those that were known, are marked.
         student: Response of a student.
         title: Heading.
 
@@ -33,8 +36,9 @@ def plot_continuation(
     import matplotlib.pyplot as plt
 
     curves: dict[str, Any] = {"continued": np.asarray(found.response)}
-    if given is not None and len(given) > found.known:
-        curves = {"given": np.asarray(given)[: len(found.response)], **curves}
+    beyond = given is not None and len(given) > found.known
+    if beyond:
+        curves = {"true": np.asarray(given)[: len(found.response)], **curves}
     if student is not None:
         curves["student"] = np.asarray(student)
     with paper_style():
@@ -42,11 +46,14 @@ def plot_continuation(
         plot_responses(curves, lengths=found.known, ax=axes, legend=False, title=title)
         if found.lower is not None and found.upper is not None:
             bottom, top = axes.get_ylim()
+            room, gap = ROOM * (top - bottom), 0.05 * (top - bottom)
             index = np.arange(found.known - 1, len(found.response))
             low, high = (np.asarray(values)[found.known - 1 :] for values in (found.lower, found.upper))
             axes.fill_between(
                 index, low, high, color=COLOURS[1], alpha=0.25, linewidth=0, label="balanced networks", zorder=0.5
             )
-            axes.set_ylim(bottom, top)
+            axes.set_ylim(max(bottom - room, min(bottom, low.min() - gap)), min(top + room, max(top, high.max() + gap)))
+        if beyond:
+            axes.plot(curves["true"][: found.known], "ko", fillstyle="none", markersize=10, label="known")
         axes.legend(loc="best")
     return figure

@@ -500,7 +500,7 @@ def _erratum(record: Record) -> Html:
     least = number_text(printed.get("tolerance"))
     missed = join([number_text(printed.get("residual")), ", where at most ", least, " would hold"])
     facts = {
-        "As printed": prose(str(content.get("printed_statement") or "–")),
+        "Printed form": prose(str(content.get("printed_statement") or "–")),
         "What holds": prose(str(content.get("statement", ""))),
         "Printed form missed by": missed,
     }

@@ -21,7 +21,7 @@ class STATUS(enum.Enum):
     """What came of a check. The value is the word a person reads."""
 
     holds = "holds"
-    erratum = "as printed it is wrong"
+    erratum = "as printed or read it is wrong"
     unmet = "hypotheses not met"
     fails = "fails"
 
@@ -327,7 +327,7 @@ def verify(check: Check, *, instances: int = 50, seed: int = 0, widths: Sequence
         wrong = printed is not None and not printed.holds
         status = STATUS.erratum if wrong else STATUS.fails
         message = (
-            f"As printed: {check.printed} Missed by {printed.residual:.3g}."
+            f"As printed or read, missed by {printed.residual:.3g}: {check.printed}"
             if wrong and printed is not None
             else "The printed form was expected to be missed, but holds on every instance."
         )

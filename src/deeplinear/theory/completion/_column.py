@@ -328,7 +328,7 @@ CHECKS: tuple[Check, ...] = (
         measure=_measure_vacuous,
         draw=_draw_large,
         violations=(Violation("a second observed column", _two_columns),),
-        printed="The bound B_i of a share tells something for every initialisation, that is, it is at most 1.",
+        printed="May be read as: the bound B_i tells something for every initialisation, that is, it is at most 1.",
         adopt=_adopt,
     ),
 )

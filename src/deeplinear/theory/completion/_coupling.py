@@ -535,7 +535,7 @@ DIAGONAL_START = Check(
         Violation("blocks that are not those of the observations", _other_blocks),
         Violation("Gaussian layers", lambda rng: Start(_blocks_problem(rng), random_layers(rng, (4, 4, 4, 4), 0.5))),
     ),
-    printed="At depth L ≥ 3 the dynamics is decoupled only for diagonal initialisation.",
+    printed="May be read as: at depth L ≥ 3 the dynamics is decoupled only for diagonal initialisation.",
     printed_tolerance=1e-12,
 )
 

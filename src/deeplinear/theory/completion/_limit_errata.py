@@ -111,7 +111,7 @@ FINITE_M = Check(
     measure=_measure_crossover,
     draw=_draw_large_m,
     violations=(Violation("m = ∞", lambda rng: dataclasses.replace(_draw_large_m(rng), m=np.inf)),),
-    printed="With m = 10¹⁰ the limit has σ₁ = σ₂ = s w*, independent of α and L.",
+    printed="May be read as: with m = 10¹⁰ the limit has σ₁ = σ₂ = s w* for all α and L.",
     printed_tolerance=1e-3,
 )
 
@@ -168,7 +168,7 @@ DEPTH_BIAS = Check(
     measure=_measure_order,
     draw=_draw_order,
     violations=(Violation("α^L from w* to 2 w*", _large_start), Violation("width 100 and α^L = w*/10", _wide)),
-    printed="For finite m greater depth strengthens the bias to low rank, at every scale.",
+    printed="May be read as: for finite m greater depth strengthens the bias to low rank, at every scale.",
     printed_tolerance=1e-12,
     version=2,
 )

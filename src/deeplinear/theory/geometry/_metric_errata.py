@@ -260,7 +260,8 @@ RELATIVE = Check(
     measure=each(_measure_relative),
     draw=draw_sampled,
     violations=(Violation("layers of different variances", lambda rng: draw_sampled(rng, 1.3)),),
-    printed="layers of small variance begin close to, if not on, the balanced manifold. (Measured: the ratio.)",
+    printed="May be read as: layers of small variance begin close to balance, relative to their size. "
+    "(Measured: the ratio.)",
     printed_tolerance=0.1,
 )
 

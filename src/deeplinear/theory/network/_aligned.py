@@ -369,7 +369,7 @@ ERRATUM_ALIGNMENT = Check(
     measure=each(_measure_stays),
     draw=draw_multiple,
     violations=(Violation("other conserved matrices", lambda rng: draw_aligned(rng, (3, 3, 3, 3))),),
-    printed="An aligned start that is neither decoupled nor balanced does not stay aligned.",
+    printed="May be read as: no aligned start that is neither decoupled nor balanced stays aligned.",
     sized=_sized_multiple,
 )
 

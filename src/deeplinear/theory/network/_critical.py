@@ -329,7 +329,8 @@ ERRATUM_TWO_BLOCKS = Check(
     violations=(
         Violation("layers of the normal form with one vanishing block", lambda rng: draw_fibre(rng, DEEP, ())),
     ),
-    printed="saddle points have Z_i = 0 and Z_j = 0 for some i ≠ j (size of the second smallest block).",
+    printed="May be read as: all saddle points have Z_i = 0 and Z_j = 0 for some i ≠ j "
+    "(size of the second smallest block).",
     printed_tolerance=1e-6,
 )
 

@@ -137,7 +137,7 @@ ABSORBED_INPUTS = Check(
     measure=each(_measure_absorbed),
     draw=_draw_data,
     violations=(OTHER_DATA,),
-    printed="absorbing the inputs into the weights gives an equivalent formulation, the flow included.",
+    printed="May be read as: absorbing the inputs into the weights gives an equivalent formulation, the flow included.",
     printed_tolerance=1e-6,
     sized=_draw_data,
 )

@@ -164,7 +164,7 @@ DEPENDENCE = Check(
     measure=each(_measure_single_channel),
     draw=lambda rng: _counted(draw_layers(rng, (1, int(rng.integers(1, 7)), 1))),
     violations=(Violation("layers of lower rank than told", _misjudged),),
-    printed="they do where r > 3.",
+    printed="May be read as: they do only where r > 3.",
     printed_tolerance=0.0,
 )
 

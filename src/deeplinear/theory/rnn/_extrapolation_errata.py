@@ -312,7 +312,7 @@ DEFINITION_1 = Check(
     violations=(
         Violation("another start", lambda rng: dataclasses.replace(_draw_pulsed(rng), start=rng.standard_normal(4))),
     ),
-    printed="the output sequence y_0, y_1, … of the input 1, 0, 0, … is CB, CAB, …",
+    printed="May be read as: the output sequence y_0, y_1, … of the input 1, 0, 0, … is CB, CAB, …",
     printed_tolerance=1e-6,
 )
 
@@ -382,7 +382,8 @@ ZERO_SOLUTION = Check(
         Violation("the zero student, told to be good", _praised_zero),
         Violation("a student that explodes, told to be good", _praised_wild),
     ),
-    printed="a student fails where its tail error is worse than that of the zero student. (Measured: wrong verdicts.)",
+    printed="May be read as: for every teacher a student fails where its tail error is worse than that of the zero "
+    "student. (Measured: wrong verdicts.)",
     printed_tolerance=0.5,
 )
 
@@ -445,7 +446,7 @@ THEOREM_5_SIZES = Check(
     measure=each(_measure_small),
     draw=_draw_small,
     violations=(Violation("one sample less", _visibly_off),),
-    printed="d > k > 2d̂ is assumed. (Measured: by how much that is missed where the conclusion holds.)",
+    printed="May be read as: d > k > 2d̂ is needed. (Measured: by how much it is missed where the conclusion holds.)",
     printed_tolerance=0.5,
 )
 
