@@ -109,7 +109,7 @@ def test_a_claim_that_fails_is_exit_1_and_a_run_that_breaks_is_exit_3(
 
 
 BAD = {
-    "unknown id": (["experiment", "run", "completion/fig22"], "Did you mean 'completion/fig2'"),
+    "unknown id": (["experiment", "run", "completion/fig52"], "Did you mean 'completion/fig5'"),
     "unknown key": (["experiment", "run", FIG, "pionts=3"], "Did you mean 'points'"),
     "wrong value": (["experiment", "run", FIG, "points=many"], "points must be a whole number"),
     "value out of range": (["experiment", "run", FIG, "blocks=1"], "blocks must be at least 2"),
@@ -142,19 +142,19 @@ def test_bad_input_is_one_line_and_exit_2(case: str, tmp_path: Path, monkeypatch
 
 
 FORESEEN = (
-    ["experiment", "show", "completion/fig22"],
+    ["experiment", "show", "completion/fig52"],
     ["experiment", "run", "nosuch"],
     ["experiment", "run", FIG, "pionts=3"],
     ["experiment", "run", FIG, "--preset", "papr"],
     ["experiment", "run", "--paper", "complete"],
     ["experiment", "run", FIG, "--executor", "proceses"],
     ["experiment", "run"],
-    ["experiment", "sweep", "completion/fig22", "points=3"],
+    ["experiment", "sweep", "completion/fig52", "points=3"],
     ["experiment", "sweep", FIG, "bogus=1"],
     ["experiment", "sweep", FIG, "--preset", "papr"],
-    ["experiment", "status", "completion/fig22"],
+    ["experiment", "status", "completion/fig52"],
     ["experiment", "status", "--preset", "nonsense"],
-    ["experiment", "collect", "completion/fig22"],
+    ["experiment", "collect", "completion/fig52"],
     ["check", "show", "completion/lemmas-d1-d2-d4"],
     ["check", "run", "nosuch"],
     ["check", "run", "--paper", "complete"],

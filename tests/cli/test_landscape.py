@@ -66,7 +66,7 @@ def test_a_run_without_products_says_what_is_missing(tmp_path: Path) -> None:
     flags = ["--widths", "2,2,2", "--method", "gd", "--lr", "0.1", "--horizon", "40", "--points", "5", "--no-plot"]
     assert dln("simulate", *flags, "--out", tmp_path).exit_code == 0
     told = json.loads(dln("landscape", tmp_path, "--no-plot", "--json").stdout)
-    assert told["itinerary"] is None and "must hold the probe 'product' or 'weights'" in told["notes"][0]
+    assert told["itinerary"] is None and "--probes loss,product,gradient_norm" in told["notes"][0]
 
 
 def test_refusals(files: Path) -> None:

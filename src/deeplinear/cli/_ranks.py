@@ -26,13 +26,13 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
         if kinds[0] != kinds[1]:
             other = next((b for a, b in zip(*kinds, strict=False) if a != b), "another number of layers")
             raise UsageError(f"--initial: {initial} must have the same layers as {file}, but has {other}.")
-    layers = [
+    layers: list[dict[str, Any]] = [
         {"name": layer.name, "shape": list(layer.shape)} | _values(layer, start)
         for layer, start in zip(
             found.layers, [None] * len(found.layers) if before is None else before.layers, strict=True
         )
     ]
-    averages = [{"over": name} | values for name, values in _averages(found, before).items()]
+    averages: list[dict[str, Any]] = [{"over": name} | values for name, values in _averages(found, before).items()]
     if as_json:
         print_json({"ok": True, "command": "ranks", "file": file, "layers": layers, "averages": averages})
         return Code.fine

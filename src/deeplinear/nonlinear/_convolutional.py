@@ -124,7 +124,8 @@ def resnet(
 
     Example:
         >>> network, state = resnet(jax.random.key(0), 18, width=4)
-        >>> jax.vmap(network, (0, None), (0, None), axis_name="batch")(jnp.zeros((2, 3, 32, 32)), state)[0].shape
+        >>> images = jnp.zeros((2, 3, 8, 8), jnp.float32)
+        >>> jax.eval_shape(jax.vmap(network, (0, None), (0, None), axis_name="batch"), images, state)[0].shape
         (2, 10)
     """
     _check("resnet", depth, RESNET_BLOCKS, classes=classes, channels=channels, width=width)

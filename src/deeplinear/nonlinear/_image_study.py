@@ -30,7 +30,10 @@ MOMENTS = ("start", "end")
 """When ranks are measured."""
 
 AVERAGES = ("all but last", "hidden")
+"""Which layers an average is over; hidden ones are those between the first and the last."""
+
 RANKS = ("effective", "stable")
+"""Kinds of rank."""
 
 Tell = Callable[[float, str], None]
 Kept = MutableMapping[str, dict[str, np.ndarray]]
