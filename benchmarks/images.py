@@ -26,7 +26,8 @@ from common import describe, load, machine, results_path
 from deeplinear.datasets import fashion_mnist
 from deeplinear.experiments import experiment
 from deeplinear.experiments.catalog.completion import Folder, read_images
-from deeplinear.nonlinear import ConvolutionStudy, LabelledImages, run_convolution_study, run_relu_study
+from deeplinear.models import Images
+from deeplinear.nonlinear import ConvolutionStudy, run_convolution_study, run_relu_study
 
 NAMES = (*(f"completion/fig{number}" for number in (18, 20, 22, 24, 26, 28)), "completion/fig30")
 DIGITS = 6
@@ -42,7 +43,7 @@ def plain(values: Any) -> Any:
     return None if np.isnan(array) else float(f"{array:.{DIGITS}g}")
 
 
-def study(name: str, data: LabelledImages, kept: Folder) -> dict[str, Any]:
+def study(name: str, data: Images, kept: Folder) -> dict[str, Any]:
     """What a study found, with its trainings from the folder or made now."""
     spec = experiment(name).presets["large"]
     run: Any = run_convolution_study if isinstance(spec, ConvolutionStudy) else run_relu_study
@@ -75,7 +76,7 @@ def main() -> None:
     path = Path(given.output) if given.output else results_path("images")
     if given.show:
         return show(path)
-    data = LabelledImages(*(fashion_mnist(given.data) if given.data else fashion_mnist()))
+    data = fashion_mnist(given.data) if given.data else fashion_mnist()
     stored = load(path) if path.exists() else {"machine": machine(), "studies": {}}
     for name in given.names or NAMES:
         kept = Folder(Path(given.kept) / name)

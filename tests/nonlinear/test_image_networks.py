@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from deeplinear.core import NumericalError
+from deeplinear.models import Images
 from deeplinear.nonlinear import (
     ConvolutionStudy,
-    LabelledImages,
     Protocol,
     ReLUNetwork,
     ReLUStudy,
@@ -28,13 +28,13 @@ from deeplinear.nonlinear import (
 from deeplinear.nonlinear._convolutional import BATCH, Block, Normalised
 
 
-def images(seed: int, count: int = 60, side: int = 4, classes: int = 3) -> LabelledImages:
+def images(seed: int, count: int = 60, side: int = 4, classes: int = 3) -> Images:
     """Noise around one pattern for each class."""
     rng = np.random.default_rng(seed)
     patterns = rng.integers(0, 200, (classes, side, side, 2))
     labels = np.arange(2 * count) % classes
     pixels = (patterns[labels] + rng.integers(0, 50, (2 * count, side, side, 2))).astype(np.uint8)
-    return LabelledImages(pixels[:count], labels[:count], pixels[count:], labels[count:], classes)
+    return Images(pixels[:count], labels[:count], pixels[count:], labels[count:], classes)
 
 
 @pytest.mark.covers("completion:F35")

@@ -1,7 +1,6 @@
 """Real data for examples, read from files that other packages ship; nothing is fetched and nothing is copied here."""
 
 from deeplinear.datasets._images import (
-    Images as Images,
     cifar as cifar,
     digits as digits,
     fashion_mnist as fashion_mnist,

@@ -2,11 +2,11 @@
 
 import gzip
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from deeplinear.datasets._load import file_of
+from deeplinear.models import Images
 
 FASHION = "/usr/share/datasets/fashion-mnist"
 """Where Debian's package dataset-fashion-mnist puts its files."""
@@ -18,24 +18,6 @@ CIFAR_FILES = {
 """By number of classes: files for training, the file for testing, and how many labels stand before an image."""
 
 SIDE, CHANNELS = 32, 3
-
-
-class Images(NamedTuple):
-    """Images with their classes, for training and for testing.
-
-    Attributes:
-        train: Images (number, rows, columns, channels) in bytes.
-        train_labels: Their classes, from 0 on.
-        test: Images that are not trained on.
-        test_labels: Their classes.
-        classes: Number of classes.
-    """
-
-    train: np.ndarray
-    train_labels: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
-    classes: int
 
 
 def cifar(folder: str | Path, classes: int = 10) -> Images:

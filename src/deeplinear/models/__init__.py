@@ -22,6 +22,7 @@ from deeplinear.models._base import (
     AbstractSumLoss as AbstractSumLoss,
 )
 from deeplinear.models._data import (
+    Images as Images,
     Samples as Samples,
     low_rank_target as low_rank_target,
     random_mask as random_mask,

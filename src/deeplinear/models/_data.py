@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt8
 
 from deeplinear.core import Matrix, check_count, check_finite, check_number, check_shape, is_concrete, random_orthogonal
 from deeplinear.models._arrays import as_array
@@ -23,6 +23,24 @@ class Samples(NamedTuple):
 
     inputs: Float[Array, "inp samples"]
     outputs: Float[Array, "out samples"]
+
+
+class Images(NamedTuple):
+    """Images with their classes, for training and for testing.
+
+    Attributes:
+        train: Images (number, rows, columns, channels) in bytes.
+        train_labels: Their classes, from 0 on.
+        test: Images that are not trained on.
+        test_labels: Their classes.
+        classes: Number of classes.
+    """
+
+    train: UInt8[np.ndarray, "train rows columns channels"]
+    train_labels: Int[np.ndarray, " train"]
+    test: UInt8[np.ndarray, "test rows columns channels"]
+    test_labels: Int[np.ndarray, " test"]
+    classes: int
 
 
 def whiten(inputs: object) -> Float[Array, "inp samples"]:

@@ -2,7 +2,6 @@
 
 from deeplinear.nonlinear._classifier import (
     ClassifierTraining as ClassifierTraining,
-    LabelledImages as LabelledImages,
     Protocol as Protocol,
     augmented as augmented,
     train_classifier as train_classifier,

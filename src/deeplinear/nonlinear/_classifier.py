@@ -15,31 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Key, UInt8
+from jaxtyping import Array, Float, Int, Key
 
 from deeplinear.core import RESULTS, NumericalError, check_count, check_number, near_name
+from deeplinear.models import Images
 from deeplinear.nonlinear._convolutional import BATCH
 
 EVALUATED = 500
 """Images that are classified at a time for a measurement."""
-
-
-class LabelledImages(NamedTuple):
-    """Images with their classes, for training and for testing.
-
-    Attributes:
-        train: Images (number, rows, columns, channels) in bytes.
-        train_labels: Their classes, from 0 on.
-        test: Images that are not trained on.
-        test_labels: Their classes.
-        classes: Number of classes.
-    """
-
-    train: UInt8[np.ndarray, "train rows columns channels"]
-    train_labels: Int[np.ndarray, " train"]
-    test: UInt8[np.ndarray, "test rows columns channels"]
-    test_labels: Int[np.ndarray, " test"]
-    classes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +126,7 @@ def augmented(
 def train_classifier(
     network: Any,
     state: eqx.nn.State | None,
-    data: LabelledImages,
+    data: Images,
     protocol: Protocol,
     key: Key[Array, ""],
     *,
@@ -171,8 +154,8 @@ def train_classifier(
     scaling = jnp.asarray(mean, kind), jnp.asarray(1 / spread, kind)
     rule = protocol.transformation(protocol.epochs * (count // protocol.batch))
     moments = rule.init(eqx.filter(network, eqx.is_inexact_array))
-    train = _Images(jnp.asarray(data.train), jnp.asarray(data.train_labels), scaling)
-    test = _Images(jnp.asarray(data.test), jnp.asarray(data.test_labels), scaling)
+    train = _Placed(jnp.asarray(data.train), jnp.asarray(data.train_labels), scaling)
+    test = _Placed(jnp.asarray(data.test), jnp.asarray(data.test_labels), scaling)
     steps = count // protocol.batch
     advance = _one_by_one if jax.default_backend() == "cpu" else _all_at_once
     losses, seen, unseen = [], [], []
@@ -223,7 +206,7 @@ class _Progress(NamedTuple):
     right: Array
 
 
-class _Images(NamedTuple):
+class _Placed(NamedTuple):
     """What is trained on: bytes, classes, mean and inverse deviation of each channel."""
 
     images: Array
@@ -232,7 +215,7 @@ class _Images(NamedTuple):
 
 
 def _gradient(
-    network: Any, state: Any, data: _Images, chosen: Int[Array, " batch"], key: Key[Array, ""], flips: bool, crop: int
+    network: Any, state: Any, data: _Placed, chosen: Int[Array, " batch"], key: Key[Array, ""], flips: bool, crop: int
 ) -> tuple[Any, Any, Array, Array]:
     """Gradient of the loss on the chosen images, the state after it, the loss and the share of hits."""
     images = augmented(key, _scaled(data.images[chosen], data.scaling), flips=flips, crop=crop)
@@ -259,7 +242,7 @@ _compiled_update = eqx.filter_jit(_update)
 
 
 def _one_by_one(
-    now: _Progress, data: _Images, order: Array, keys: Array, rule: optax.GradientTransformation, flips: bool, crop: int
+    now: _Progress, data: _Placed, order: Array, keys: Array, rule: optax.GradientTransformation, flips: bool, crop: int
 ) -> _Progress:
     """As many steps as `order` has rows, each on the images of its row.
 
@@ -274,7 +257,7 @@ def _one_by_one(
 
 @eqx.filter_jit
 def _all_at_once(
-    now: _Progress, data: _Images, order: Array, keys: Array, rule: optax.GradientTransformation, flips: bool, crop: int
+    now: _Progress, data: _Placed, order: Array, keys: Array, rule: optax.GradientTransformation, flips: bool, crop: int
 ) -> _Progress:
     """The same in one program, for an accelerator."""
     arrays, rest = eqx.partition(now, eqx.is_array)
@@ -294,7 +277,7 @@ def _hits(network: Any, state: Any, images: Array, labels: Array, scaling: tuple
     return jnp.sum(jnp.argmax(scores, -1) == labels)
 
 
-def _accuracy(network: Any, state: Any, data: _Images) -> float:
+def _accuracy(network: Any, state: Any, data: _Placed) -> float:
     """Share of images classified rightly."""
     parts = [slice(first, first + EVALUATED) for first in range(0, len(data.images), EVALUATED)]
     hits = [_hits(network, state, data.images[part], data.labels[part], data.scaling) for part in parts]

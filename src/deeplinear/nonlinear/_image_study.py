@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import check_count, check_number, near_name
-from deeplinear.nonlinear._classifier import LabelledImages, Protocol, train_classifier
+from deeplinear.models import Images
+from deeplinear.nonlinear._classifier import Protocol, train_classifier
 from deeplinear.nonlinear._convolutional import RESNET_BLOCKS, VGG_LAYERS, resnet, vgg
 from deeplinear.nonlinear._relu import gaussian_relu, identity_relu
 from deeplinear.nonlinear._weight_ranks import layer_tensors, weight_ranks
@@ -158,7 +159,7 @@ class ReLUStudy:
 
 
 def run_convolution_study(
-    study: ConvolutionStudy, data: LabelledImages, *, progress: Tell | None = None, kept: Kept | None = None
+    study: ConvolutionStudy, data: Images, *, progress: Tell | None = None, kept: Kept | None = None
 ) -> dict[str, Any]:
     """Train every depth as often as the study says, and measure the ranks of all layers before and after.
 
@@ -185,7 +186,7 @@ def run_convolution_study(
 
 
 def run_relu_study(
-    study: ReLUStudy, data: LabelledImages, *, progress: Tell | None = None, kept: Kept | None = None
+    study: ReLUStudy, data: Images, *, progress: Tell | None = None, kept: Kept | None = None
 ) -> dict[str, Any]:
     """Train both starts in every depth, and measure the ranks of all layers before and after.
 
@@ -213,7 +214,7 @@ def run_relu_study(
 def _trained(
     study: ConvolutionStudy | ReLUStudy,
     members: dict[str, Callable[[jax.Array], tuple[Any, Any]]],
-    data: LabelledImages,
+    data: Images,
     progress: Tell | None,
     kept: Kept | None,
 ) -> dict[str, Any]:
@@ -245,7 +246,7 @@ def _trained(
 def _member(
     study: ConvolutionStudy | ReLUStudy,
     build: Callable[[jax.Array], tuple[Any, Any]],
-    data: LabelledImages,
+    data: Images,
     run: int,
     tell: Callable[[int, float], None],
 ) -> dict[str, np.ndarray]:
@@ -287,7 +288,7 @@ def _together(found: list[list[dict[str, np.ndarray]]]) -> dict[str, Any]:
     }
 
 
-def enlarged(data: LabelledImages, least: int = 16) -> LabelledImages:
+def enlarged(data: Images, least: int = 16) -> Images:
     """Tiny images for networks that halve them four times: each pixel repeated until a side has `least` or more.
 
     Args:
@@ -296,7 +297,7 @@ def enlarged(data: LabelledImages, least: int = 16) -> LabelledImages:
 
     Example:
         >>> tiny = np.zeros((4, 8, 8, 1), np.uint8)
-        >>> enlarged(LabelledImages(tiny, np.zeros(4, int), tiny, np.zeros(4, int), 10)).train.shape
+        >>> enlarged(Images(tiny, np.zeros(4, int), tiny, np.zeros(4, int), 10)).train.shape
         (4, 16, 16, 1)
     """
     factor = -(-least // min(data.train.shape[1:3]))

@@ -12,12 +12,12 @@ import numpy as np
 from deeplinear.datasets import cifar, digits, fashion_mnist, mnist
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.experiments.catalog.completion._image_pictures import NAMES, plot_convolutions, plot_starts
+from deeplinear.models import Images
 from deeplinear.nonlinear import (
     AVERAGES,
     MOMENTS,
     RANKS,
     ConvolutionStudy,
-    LabelledImages,
     ReLUStudy,
     enlarged,
     run_convolution_study,
@@ -36,7 +36,7 @@ LEARNED = 0.5
 STARTS = ("gaussian", "identity")
 
 
-def images_of(data: str) -> LabelledImages:
+def images_of(data: str) -> Images:
     """The images of a study."""
     if data.startswith("cifar"):
         classes = int(data.removeprefix("cifar"))
@@ -48,8 +48,8 @@ def images_of(data: str) -> LabelledImages:
                 "the preset quick (digits) or large (Fashion-MNIST)."
             )
         inside = "cifar-10-batches-bin" if classes == 10 else "cifar-100-binary"
-        return LabelledImages(*cifar(Path(where) / inside, classes))
-    return LabelledImages(*{"digits": digits, "mnist": mnist, "fashion": fashion_mnist}[data]())
+        return cifar(Path(where) / inside, classes)
+    return {"digits": digits, "mnist": mnist, "fashion": fashion_mnist}[data]()
 
 
 class Folder(MutableMapping[str, dict[str, np.ndarray]]):
