@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from book.results import INSTANCES, SEED
 from deeplinear.theory import (
     FAULT,
     SURENESS,
@@ -32,7 +33,6 @@ from deeplinear.theory import (
 
 PAGE = Path(__file__).parents[1] / "docs" / "errata.md"
 NUMBERS = Path(__file__).with_suffix(".json")
-INSTANCES, SEED = 50, 0
 
 TITLES = {
     "completion": "Coupled dynamics and low rank in deep matrix completion",

@@ -17,15 +17,12 @@ os.environ.setdefault(
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("DEEPLINEAR_PROCESSORS", "1")
 
-import ctypes
 import gc
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-import equinox as eqx
 import jax
 import jaxtyping
 import pytest
@@ -109,16 +106,10 @@ def _annotations(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _bounded_memory() -> Iterator[None]:
     yield
-    statistics = Path("/proc/self/statm")
-    if statistics.exists() and int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_MEMORY:
-        eqx.clear_caches()
-        jax.clear_caches()
-        gc.collect()
-        # Freed memory goes back to the system only now. Without this the process stays as large as it was, and forgets
-        # what it compiled after every file.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
-        if trim is not None:
-            trim(0)
+    from deeplinear.core import drop_programs, resident_memory
+
+    if resident_memory() > MOST_MEMORY:  # without the memory going back, every file would forget what it compiled
+        drop_programs()
 
 
 def pytest_unconfigure() -> None:

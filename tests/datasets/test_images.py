@@ -38,6 +38,10 @@ def test_cifar(classes: int, tmp_path: Path, seed: int) -> None:
     np.testing.assert_array_equal(found.test, test[0])
     np.testing.assert_array_equal(found.test_labels, test[1])
     assert found.classes == classes and found.train.dtype == np.uint8
+    packed = tmp_path / next(iter(written))
+    packed.with_name(f"{packed.name}.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    packed.unlink()
+    np.testing.assert_array_equal(cifar(tmp_path, classes).train, found.train)
 
 
 def test_cifar_says_what_is_wrong(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_two_starts_on_digits(seed: int) -> None:
     on_paper = dataclasses.replace(spec, data="cifar10")
     assert [claim.holds for claim in figure.claims(planted, on_paper)][1] is False
     assert [claim.holds for claim in figure.claims(dataset, on_paper)][1] is True
+    alone = dataset.sel(depth=[5]), dataclasses.replace(on_paper, depths=(5,))
+    assert [claim.holds for claim in figure.claims(*alone)] == [True, True, None, None]  # one depth tells no trend
 
 
 @pytest.mark.covers("completion:fig18", "completion:fig24", "completion:fig28", "completion:fig30", "completion:E15")

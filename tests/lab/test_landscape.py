@@ -1,6 +1,5 @@
 """The room of the loss landscape: numbers against SciPy, NumPy and the tables of the theory; limits and scripts."""
 
-import inspect
 import math
 import shlex
 from collections.abc import Iterator
@@ -23,9 +22,9 @@ from deeplinear.lab._room import Cancelled, Watch
 from deeplinear.lab.rooms import _landscape_surface
 from deeplinear.lab.rooms._landscape import ROOM
 from deeplinear.lab.rooms._landscape_critical import Critical, critical, critical_command, critical_script
-from deeplinear.lab.rooms._landscape_run import Deep, _without_advice, deep, deep_command, deep_script
+from deeplinear.lab.rooms._landscape_run import Deep, deep, deep_command, deep_script
 from deeplinear.lab.rooms._landscape_surface import Surface, surface, surface_command, surface_script
-from deeplinear.landscape import KIND, _visits, critical_values, random_critical_point
+from deeplinear.landscape import KIND, critical_values, random_critical_point
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from lab.answers import answered, executed, fact
 
@@ -176,14 +175,6 @@ def test_commands_give_the_numbers_of_the_page(tmp_path: Path) -> None:
     (told,) = answered(critical_command(place), tmp_path, "--no-plot")
     found = told["portrait"]["place"]
     assert KIND[found["kind"]].value == fact(answer, "Kind") and f"{found['value']:.6g}" == fact(answer, "Loss")
-
-
-def test_advice_that_cannot_be_followed_here_is_left_out() -> None:
-    """The times of a run are not a parameter of the page."""
-    advice = ": record more times."
-    assert advice in inspect.getsource(_visits)
-    said = _without_advice(f"The records hardly resolve {{1}}{advice}")
-    assert said.startswith("The records hardly resolve {1}: the 320 times of a run") and "more times" not in said
 
 
 def test_deep_run_visits_its_saddles() -> None:

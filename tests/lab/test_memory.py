@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from deeplinear.lab import Settings, _memory, _service, create_app
-from deeplinear.lab._memory import Gate, resident
+from deeplinear.core import _machine, resident_memory
+from deeplinear.lab import Settings, _service, create_app
+from deeplinear.lab._gate import Gate
 from deeplinear.lab._room import Preset
 from lab import toy
 
@@ -91,7 +92,7 @@ def test_a_server_above_its_bound_drops_programs_and_makes_defaults_ready_again(
     monkeypatch.setattr(_service, "LOOK", 0.01)
     monkeypatch.setattr(_service, "CALM", 0.01)
     monkeypatch.setattr(_service, "WORTH", 500)
-    monkeypatch.setattr(_service, "resident", lambda: size[0])
+    monkeypatch.setattr(_service, "resident_memory", lambda: size[0])
 
     def drop() -> None:
         dropped.append(len(toy.computed))
@@ -159,7 +160,7 @@ def test_presets_are_made_ready_again_only_while_nobody_asks(monkeypatch: pytest
     monkeypatch.setattr(_service, "LOOK", 0.01)
     monkeypatch.setattr(_service, "IDLE", 0.0)
     monkeypatch.setattr(_service, "QUIET", 30.0)
-    monkeypatch.setattr(_service, "resident", lambda: size[0])
+    monkeypatch.setattr(_service, "resident_memory", lambda: size[0])
     monkeypatch.setattr(_service, "drop_programs", lambda: size.__setitem__(0, 1_000))
     app = create_app(Settings(memory_bytes=5_000), (room,))
     long = toy.Numbers(count=9)
@@ -187,5 +188,5 @@ def test_presets_are_made_ready_again_only_while_nobody_asks(monkeypatch: pytest
 
 
 def test_systems_that_do_not_tell_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_memory, "Path", lambda name: pathlib.Path("/nowhere"))
-    assert resident() == 0
+    monkeypatch.setattr(_machine, "Path", lambda name: pathlib.Path("/nowhere"))
+    assert resident_memory() == 0

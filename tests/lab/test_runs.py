@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from deeplinear.lab import Settings
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import LabError
-from deeplinear.lab._memory import Gate
+from deeplinear.lab._gate import Gate
 from deeplinear.lab._runs import LONELY, Runs
 from lab import toy
 

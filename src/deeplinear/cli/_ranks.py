@@ -4,7 +4,7 @@ from typing import Any
 
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, print_json, print_table, say
 
-RANKS = ("effective", "stable")
+RANKS = ("effective", "stable")  # as in `deeplinear.nonlinear`, which is loaded when it is needed
 
 
 def ranks_command(file: str, initial: str | None, prefix: str, last: str | None, layout: str, as_json: bool) -> Code:

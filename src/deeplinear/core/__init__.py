@@ -26,7 +26,13 @@ from deeplinear.core._linalg import (
     svd as svd,
     unflatten as unflatten,
 )
-from deeplinear.core._machine import SHARE as SHARE, one_at_a_time as one_at_a_time, processors as processors
+from deeplinear.core._machine import (
+    SHARE as SHARE,
+    drop_programs as drop_programs,
+    one_at_a_time as one_at_a_time,
+    processors as processors,
+    resident_memory as resident_memory,
+)
 from deeplinear.core._ode import (
     AbstractField as AbstractField,
     AbstractIntegrator as AbstractIntegrator,

@@ -1,11 +1,15 @@
 """What of the machine this process may use."""
 
+import ctypes
 import functools
+import gc
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import equinox as eqx
 import jax
 from jax.core import Tracer
 
@@ -22,6 +26,24 @@ def processors() -> int:
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = os.environ.get(SHARE, "")
     return max(1, min(bound, int(share))) if share.isdigit() else bound
+
+
+def resident_memory() -> int:
+    """Bytes of memory of this process; 0 where the system does not tell (it does on Linux)."""
+    statistics = Path("/proc/self/statm")
+    return int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statistics.exists() else 0
+
+
+def drop_programs() -> None:
+    """Forget what was compiled, and give the memory back. What is used again is compiled again."""
+    eqx.clear_caches()
+    jax.clear_caches()
+    gc.collect()
+    # Freed memory goes back to the system only now: half of it, measured. Without this a process stays as large as it
+    # was.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
 
 
 def one_at_a_time(function: F) -> F:

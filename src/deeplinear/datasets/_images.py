@@ -86,7 +86,7 @@ def _split(pixels: np.ndarray, labels: np.ndarray) -> Images:
 
 def _cifar_file(path: Path, labels: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     size = labels + SIDE * SIDE * CHANNELS
-    content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    content = np.frombuffer(_content(path), dtype=np.uint8)
     if not len(content) or len(content) % size:
         raise ValueError(
             f"cifar: {path} must hold records of {size} bytes, but has {len(content)}; it is cut off, or another file."
@@ -100,19 +100,22 @@ def _cifar_file(path: Path, labels: int, classes: int) -> tuple[np.ndarray, np.n
 
 def _idx(path: Path) -> np.ndarray:
     """An array of bytes in the format idx: two zeros, 8 for bytes, the number of axes, their lengths, the bytes."""
-    packed = path if path.is_file() else path.with_name(path.name + ".gz")
-    raw = packed.read_bytes()
-    content = gzip.decompress(raw) if packed.suffix == ".gz" else raw
+    content = _content(path)
     axes = content[3] if len(content) > 3 else 0
     if content[:3] != b"\x00\x00\x08" or len(content) < 4 + 4 * axes:
-        raise ValueError(f"fashion_mnist: {packed} is not an array of bytes in the format idx.")
+        raise ValueError(f"fashion_mnist: {path} is not an array of bytes in the format idx.")
     shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=axes, offset=4))
     if len(content) - 4 - 4 * axes != int(np.prod(shape)):
         raise ValueError(
-            f"fashion_mnist: {packed} must have {int(np.prod(shape))} bytes after its head for the shape {shape}, but "
+            f"fashion_mnist: {path} must have {int(np.prod(shape))} bytes after its head for the shape {shape}, but "
             f"has {len(content) - 4 - 4 * axes}."
         )
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, which may be compressed."""
+    return path.read_bytes() if path.is_file() else gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes())
 
 
 def _folder(folder: str | Path, name: str, files: tuple[str, ...] | list[str]) -> Path:

@@ -13,7 +13,7 @@ from typing import Literal
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import Failure, LabError, failure_of
 from deeplinear.lab._figures import Answer
-from deeplinear.lab._memory import Gate
+from deeplinear.lab._gate import Gate
 from deeplinear.lab._room import Cancelled, Watch
 from deeplinear.lab._settings import Settings
 

@@ -9,11 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from deeplinear.core import drop_programs, resident_memory
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import LabError, failure_of
 from deeplinear.lab._figures import Answer
+from deeplinear.lab._gate import Gate
 from deeplinear.lab._lanes import Lanes, shape_of
-from deeplinear.lab._memory import Gate, drop_programs, resident
 from deeplinear.lab._room import Params, Room, View, Watch
 from deeplinear.lab._runs import Runs, Ticket
 from deeplinear.lab._settings import Settings
@@ -131,7 +132,7 @@ class Service:
             "now": self.warm_now,
             "note": self.note,
             "dropped": self.dropped,
-            "memory_bytes": resident(),
+            "memory_bytes": resident_memory(),
             "cached_bytes": self.cache.size,
         }
 
@@ -156,12 +157,15 @@ class Service:
                 importlib.import_module("deeplinear.lab._shelf")  # takes seconds, which the page of results is spared
         bound, missed = self.settings.memory_bytes, 0
         while not closed.wait(LOOK):
-            if resident() <= bound:
+            if resident_memory() <= bound:
                 continue
             if not self._drop(PATIENCE[min(missed, len(PATIENCE) - 1)]):
                 missed += 1
                 continue
-            bound, missed = max(self.settings.memory_bytes, resident() + WORTH), 0  # where the limit cannot be kept
+            bound, missed = (
+                max(self.settings.memory_bytes, resident_memory() + WORTH),
+                0,
+            )  # where the limit cannot be kept
             if self.settings.warm:
                 self._warm(closed, self._closed_forms(presets=False))
             self.note = ""
@@ -192,7 +196,7 @@ class Service:
     def _await_quiet(self, closed: threading.Event, idle: float, longest: float) -> bool:
         """Wait until nobody asks; gives whether there is memory to make something ready, and a server."""
         until = time.monotonic() + longest
-        while not closed.is_set() and resident() <= SPARE * self.settings.memory_bytes:
+        while not closed.is_set() and resident_memory() <= SPARE * self.settings.memory_bytes:
             if not time.monotonic() < min(until, self._latest + idle):
                 return True
             closed.wait(0.05)

@@ -392,7 +392,9 @@ def _about_records(found: list[Visit], stretches: list[tuple[int, int]], record:
         notes.append("Gradients were not recorded; their size is taken from the fall of the loss.")
     few = [visit.name for visit in found if visit.records < FEW]
     if few:
-        notes.append(f"The records hardly resolve {', '.join(few)}: record more times.")
+        notes.append(
+            f"The records hardly resolve {', '.join(few)}: what is told there is rough, and sharper with more times."
+        )
     together, unknown = [], []
     for (one, other), ((_, last), (first, _)) in zip(
         itertools.pairwise(found), itertools.pairwise(stretches), strict=True

@@ -22,9 +22,8 @@ from deeplinear.nonlinear._gru import (
     uniform_gru as uniform_gru,
 )
 from deeplinear.nonlinear._image_study import (
-    AVERAGES as AVERAGES,
     MOMENTS as MOMENTS,
-    RANKS as RANKS,
+    STARTS as STARTS,
     ConvolutionStudy as ConvolutionStudy,
     ReLUStudy as ReLUStudy,
     enlarged as enlarged,
@@ -53,6 +52,8 @@ from deeplinear.nonlinear._training import (
     train_gru as train_gru,
 )
 from deeplinear.nonlinear._weight_ranks import (
+    AVERAGES as AVERAGES,
+    RANKS as RANKS,
     LayerRank as LayerRank,
     WeightRanks as WeightRanks,
     layer_tensors as layer_tensors,

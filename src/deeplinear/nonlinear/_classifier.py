@@ -152,11 +152,11 @@ def train_classifier(
     kind = jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))[0].dtype
     mean, spread = _moments(data.train)
     scaling = jnp.asarray(mean, kind), jnp.asarray(1 / spread, kind)
-    rule = protocol.transformation(protocol.epochs * (count // protocol.batch))
+    steps = count // protocol.batch
+    rule = protocol.transformation(protocol.epochs * steps)
     moments = rule.init(eqx.filter(network, eqx.is_inexact_array))
     train = _Placed(jnp.asarray(data.train), jnp.asarray(data.train_labels), scaling)
     test = _Placed(jnp.asarray(data.test), jnp.asarray(data.test_labels), scaling)
-    steps = count // protocol.batch
     advance = _one_by_one if jax.default_backend() == "cpu" else _all_at_once
     losses, seen, unseen = [], [], []
     for epoch in range(protocol.epochs):

@@ -18,23 +18,18 @@ from deeplinear.models import Images
 from deeplinear.nonlinear._classifier import Protocol, train_classifier
 from deeplinear.nonlinear._convolutional import RESNET_BLOCKS, VGG_LAYERS, resnet, vgg
 from deeplinear.nonlinear._relu import gaussian_relu, identity_relu
-from deeplinear.nonlinear._weight_ranks import layer_tensors, weight_ranks
+from deeplinear.nonlinear._weight_ranks import AVERAGES, RANKS, layer_tensors, weight_ranks
 
 FAMILIES = {"resnet": RESNET_BLOCKS, "vgg": VGG_LAYERS}
 """Families of networks with the depths they come in."""
 
 STARTS = ("gaussian", "identity")
+"""Starts of fully connected networks."""
 
 DATA = ("digits", "mnist", "fashion", "cifar10", "cifar100")
 
 MOMENTS = ("start", "end")
 """When ranks are measured."""
-
-AVERAGES = ("all but last", "hidden")
-"""Which layers an average is over; hidden ones are those between the first and the last."""
-
-RANKS = ("effective", "stable")
-"""Kinds of rank."""
 
 Tell = Callable[[float, str], None]
 Kept = MutableMapping[str, dict[str, np.ndarray]]

@@ -19,6 +19,12 @@ from deeplinear.core import check_finite, spectrum_effective_rank, spectrum_stab
 LAYOUTS: dict[str, tuple[int, int, int, int]] = {"OIHW": (1, 0, 2, 3), "HWIO": (2, 3, 0, 1)}
 """Order of axes that brings a kernel to (in, out, rows, columns); PyTorch and equinox have the first layout."""
 
+RANKS = ("effective", "stable")
+"""Kinds of rank."""
+
+AVERAGES = {"all but last": slice(0, -1), "hidden": slice(1, -1)}
+"""Layers that an average is over, by its name; hidden ones are those between the first and the last."""
+
 
 def unfolded(kernel: Any, layout: str = "OIHW") -> Float[np.ndarray, "in rest"]:
     r"""A convolution's kernel as the matrix $c_{\text{in}} \times (c_{\text{out}} k_1 k_2)$; a matrix is left as it is.
@@ -72,10 +78,9 @@ class WeightRanks:
 
     def average(self, which: str = "all but last", rank: str = "effective") -> float:
         """Mean over all layers but the last, or without the first as well; NaN where that leaves none."""
-        bounds = {"all but last": slice(0, -1), "hidden": slice(1, -1)}
-        if which not in bounds:
+        if which not in AVERAGES:
             raise ValueError(f"WeightRanks.average: which must be 'all but last' or 'hidden', but is {which!r}.")
-        chosen = [getattr(layer, rank) for layer in self.layers[bounds[which]]]
+        chosen = [getattr(layer, rank) for layer in self.layers[AVERAGES[which]]]
         return float(np.mean(chosen)) if chosen else float("nan")
 
     def by_shape(self, rank: str = "effective") -> dict[tuple[int, int], float]:
@@ -91,8 +96,8 @@ class WeightRanks:
         for layer in self.layers:
             shape = "x".join(map(str, layer.shape))
             lines.append(f"{layer.name:<{wide}}  {shape:>12}  {layer.effective:9.2f}  {layer.stable:6.2f}")
-        for which in ("all but last", "hidden"):
-            effective, stable = (self.average(which, rank) for rank in ("effective", "stable"))
+        for which in AVERAGES:
+            effective, stable = (self.average(which, rank) for rank in RANKS)
             lines.append(f"{which:<{wide}}  {'':>12}  {effective:9.2f}  {stable:6.2f}")
         return "\n".join(lines)
 

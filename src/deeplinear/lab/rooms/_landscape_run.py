@@ -111,11 +111,6 @@ def _table(visited: Itinerary, most: int) -> Table:
     return Table(name="saddles", title="Saddles on the way, and the end", columns=columns, rows=rows)
 
 
-def _without_advice(note: str) -> str:
-    """A note on a run whose times the reader cannot choose."""
-    return note.replace(": record more times.", f": the {POINTS} times of a run are few there, and what is told rough.")
-
-
 def _levels(params: Deep) -> list[Mark]:
     """Losses at the saddles that have learnt the strongest modes, and at the minimum."""
     sigma = _spectrum(params)
@@ -193,7 +188,7 @@ def _answer(params: Deep, problem: Problem, layers: Any, run: Trajectory) -> Ans
             Fact(label="Saddles visited", value=names or "none", tone=tone, note="Named by the modes learnt there."),
             Fact(label="Modes learnt", value=order, tone="good" if visited.greedy else "warning"),
         ]
-        remarks += [_without_advice(note) for note in visited.notes]
+        remarks += visited.notes
     when = ", ".join(f"{time:.4g}" if np.isfinite(time) else "not yet" for time in learnt)
     facts += [
         Fact(label="Times at which they are learnt", value=when, note="Strongest mode first."),

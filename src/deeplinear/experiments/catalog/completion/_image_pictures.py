@@ -21,6 +21,15 @@ NAMES = {
 }
 
 
+def is_published(data: str) -> bool:
+    """Whether data are the paper's own; others can neither confirm nor refute it."""
+    return data.startswith("cifar")
+
+
+def _doubt(data: str) -> str:
+    return "" if is_published(data) else " (not the paper's data)"
+
+
 def interval(values: "xarray.DataArray") -> tuple[np.ndarray, np.ndarray]:
     """Mean over runs, and half the width of its 95 % interval by Student's law; NaN for a single run."""
     import scipy.stats
@@ -64,9 +73,7 @@ def plot_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> "Fig
     figure = Figure(figsize=(3 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
     (train, test, average), (ratio, layers, shapes) = figure.subplots(2, 3)
     family = {"resnet": "ResNet", "vgg": "VGG"}[spec.family]
-    figure.suptitle(
-        f"{family} on {NAMES[spec.data]}" + ("" if spec.data.startswith("cifar") else " (not the paper's data)")
-    )
+    figure.suptitle(f"{family} on {NAMES[spec.data]}{_doubt(spec.data)}")
     for colour, depth in zip(COLOURS, spec.depths, strict=False):
         for axes, kind in ((train, "train_accuracy"), (test, "test_accuracy")):
             mean, half = interval(dataset[kind].sel(depth=depth))
@@ -163,10 +170,7 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
 
     figure = Figure(figsize=(2.2 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
     (loss, average), (layers, hidden) = figure.subplots(2, 2)
-    figure.suptitle(
-        f"Fully connected ReLU networks on {NAMES[spec.data]}"
-        + ("" if spec.data.startswith("cifar") else " (not the paper's data)")
-    )
+    figure.suptitle(f"Fully connected ReLU networks on {NAMES[spec.data]}{_doubt(spec.data)}")
     for style, marker, start in (("-", "o", "gaussian"), ("--", "s", "identity")):
         one = dataset.sel(start=start)
         for colour, depth in zip(COLOURS, spec.depths, strict=False):

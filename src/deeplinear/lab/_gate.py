@@ -1,35 +1,11 @@
-"""Memory of the server: how much it has, and how compiled programs are dropped while nothing is computed.
+"""A gate for computations, so that compiled programs can be dropped while nothing is computed.
 
 Every new size of a matrix is another program, and JAX keeps them all: some 35 megabytes for a view.
 """
 
 import contextlib
-import ctypes
-import gc
-import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-
-import equinox as eqx
-import jax
-
-
-def resident() -> int:
-    """Bytes of memory of this process; 0 where the system does not tell (it does on Linux)."""
-    statistics = Path("/proc/self/statm")
-    return int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statistics.exists() else 0
-
-
-def drop_programs() -> None:
-    """Forget what was compiled. What is used again comes from the folder of compiled programs, if there is one."""
-    eqx.clear_caches()
-    jax.clear_caches()
-    gc.collect()
-    # Freed memory goes back to the system only now: half of it, measured.
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
-    if trim is not None:
-        trim(0)
 
 
 class Gate:
