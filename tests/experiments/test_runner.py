@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import pytest
 
+from deeplinear.core import _machine
 from deeplinear.experiments import (
     CheckTask,
     CorruptRecord,
@@ -199,6 +200,16 @@ def test_outcomes_of_checks_are_stored(store: Store) -> None:
     found = store.find("check", name, task.key)
     assert found is not None and found.content["instances"] == 2
     assert CheckTask(name, 2, 1).key != task.key
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells the mappings of a process")
+def test_work_makes_room_before_each_task(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[bool] = []
+    monkeypatch.setattr(_machine, "FULL", 0.0)
+    monkeypatch.setattr(_machine, "drop_programs", lambda: dropped.append(True))
+    assert [m.status for m in run(tasks("1,2"), store)] == ["completed", "completed"] and len(dropped) == 2
+    ((_, record),) = run_checks([CheckTask("completion/lemmas-d1-d2-d5", 2, 0)], store)
+    assert isinstance(record, Record) and len(dropped) == 3
 
 
 # --- Kills and interrupts ---------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ That memory is freed by it is tested in `test_load.py`, in a process of its own.
 """
 
 import dataclasses
-import pathlib
 import threading
 import time
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from deeplinear.core import _machine, resident_memory
 from deeplinear.lab import Settings, _service, create_app
 from deeplinear.lab._gate import Gate
 from deeplinear.lab._room import Preset
@@ -185,8 +183,3 @@ def test_presets_are_made_ready_again_only_while_nobody_asks(monkeypatch: pytest
         assert toy.computed.count(long) == 1  # somebody asked not long ago
         app.state.service._latest -= 60.0
         await_count(2)
-
-
-def test_systems_that_do_not_tell_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_machine, "Path", lambda name: pathlib.Path("/nowhere"))
-    assert resident_memory() == 0

@@ -29,6 +29,7 @@ from deeplinear.core._linalg import (
 from deeplinear.core._machine import (
     SHARE as SHARE,
     drop_programs as drop_programs,
+    make_room as make_room,
     one_at_a_time as one_at_a_time,
     processors as processors,
     resident_memory as resident_memory,

@@ -20,6 +20,9 @@ _TURN = threading.RLock()
 SHARE = "DEEPLINEAR_PROCESSORS"
 """Variable of the environment that limits a worker to its share of the processors."""
 
+FULL = 0.5
+"""Share of the mappings a process may have at which what was compiled is forgotten."""
+
 
 def processors() -> int:
     """Processors this process may use: those it is bound to, and no more than its share if it was given one."""
@@ -44,6 +47,22 @@ def drop_programs() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
     if trim is not None:
         trim(0)
+
+
+def make_room() -> bool:
+    """Forget what was compiled if this process has little room for more; whether it did.
+
+    Every compiled program takes some mappings of memory. Linux gives a process a limited number of them, and ends it
+    where the compiler asks for one more, however much memory is free. Work that compiles many programs, one task after
+    another, calls this between them. Looking takes a millisecond for some thousand mappings.
+    """
+    mappings, limit = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+    if not (mappings.exists() and limit.exists()):
+        return False
+    full = mappings.read_bytes().count(b"\n") > FULL * int(limit.read_text())
+    if full:
+        drop_programs()
+    return full
 
 
 def one_at_a_time(function: F) -> F:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from deeplinear._about import use_64_bit
+from deeplinear.core import make_room
 from deeplinear.experiments._compute import environment
 from deeplinear.experiments._executors import execute
 from deeplinear.experiments._store import CorruptRecord, Record, Store
@@ -36,6 +37,7 @@ class CheckTask:
 def compute_check(task: CheckTask) -> dict[str, Any]:
     """Run a check; its outcome as plain values, with how it was done."""
     use_64_bit()
+    make_room()
     started = datetime.datetime.now(datetime.UTC)
     outcome = verify(check(task.id), instances=task.instances, seed=task.seed, widths=task.widths)
     return outcome.to_json() | {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear._about import __version__, use_64_bit
-from deeplinear.core import processors
+from deeplinear.core import make_room, processors
 from deeplinear.experiments._base import Claim, Context
 from deeplinear.experiments._netcdf import to_bytes
 from deeplinear.experiments._registry import experiment
@@ -62,6 +62,7 @@ def compute(
         formats: Formats of the picture; there is none without them, as drawing often takes longer than computing.
     """
     use_64_bit()
+    make_room()
     chosen = experiment(task.id)
     spec = from_plain(chosen.kind, task.spec)
     started, start, processor = datetime.datetime.now(datetime.UTC), time.perf_counter(), time.process_time()
