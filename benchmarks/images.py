@@ -2,9 +2,12 @@
 
 No peer takes part. Every training is kept as a file in a folder, so that a second call, on another day, does what is
 missing; what is complete is written to `results/images-DEVICE.json`. A residual network of depth 101 takes 13 s an
-epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s.
+epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. Figures 22 and 26 have two runs of each depth instead
+of three, which is what the time allowed; their two optimisers were parts of one program, so that each depth was
+compiled once.
 
     python benchmarks/images.py completion/fig20 --data FOLDER    # FOLDER has Fashion-MNIST's files
+    python benchmarks/images.py completion/fig22 --runs 2         # fewer trainings of each depth
     python benchmarks/images.py --gather                          # write the results from what is kept
     python benchmarks/images.py --show                            # claims from the stored numbers
 """
@@ -27,7 +30,7 @@ from deeplinear.datasets import fashion_mnist
 from deeplinear.experiments import experiment
 from deeplinear.experiments.catalog.completion import Folder, read_images
 from deeplinear.models import Images
-from deeplinear.nonlinear import ConvolutionStudy, run_convolution_study, run_relu_study
+from deeplinear.nonlinear import ConvolutionStudy, ReLUStudy, run_convolution_study, run_relu_study
 
 NAMES = (*(f"completion/fig{number}" for number in (18, 20, 22, 24, 26, 28)), "completion/fig30")
 DIGITS = 6
@@ -43,9 +46,8 @@ def plain(values: Any) -> Any:
     return None if np.isnan(array) else float(f"{array:.{DIGITS}g}")
 
 
-def study(name: str, data: Images, kept: Folder) -> dict[str, Any]:
+def study(name: str, spec: ConvolutionStudy | ReLUStudy, data: Images, kept: Folder) -> dict[str, Any]:
     """What a study found, with its trainings from the folder or made now."""
-    spec = experiment(name).presets["large"]
     run: Any = run_convolution_study if isinstance(spec, ConvolutionStudy) else run_relu_study
     begun = time.perf_counter()
     found = run(spec, data, kept=kept, progress=lambda fraction, text: print(f"{fraction:6.1%} {text}", flush=True))
@@ -69,6 +71,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=", ".join(NAMES))
     parser.add_argument("--data", default=None, help="folder of Fashion-MNIST; Debian's unless told")
     parser.add_argument("--kept", default="build/images", help="folder of trainings")
+    parser.add_argument("--runs", type=int, default=None, help="trainings of each depth; as in the preset unless told")
     parser.add_argument("--gather", action="store_true", help="train nothing, write what is complete")
     parser.add_argument("--show", action="store_true", help="claims of what is stored")
     parser.add_argument("--output", default=None)
@@ -81,11 +84,13 @@ def main() -> None:
     for name in given.names or NAMES:
         kept = Folder(Path(given.kept) / name)
         spec = experiment(name).presets["large"]
+        spec = dataclasses.replace(spec, runs=given.runs) if given.runs else spec
         members = len(spec.depths) * (1 if isinstance(spec, ConvolutionStudy) else 2) * spec.runs
         if given.gather and len(kept) < members:
             print(f"{name}: {len(kept)} of {members} trainings are there")
             continue
-        stored["studies"][name] = study(name, data, kept)
+        studies = stored["studies"] | {name: study(name, spec, data, kept)}
+        stored["studies"] = {one: studies[one] for one in NAMES if one in studies}
         path.write_text(json.dumps(stored) + "\n", encoding="utf-8")
         print(f"{path}: {describe(stored['machine'])}")
 

@@ -91,13 +91,13 @@ def test_two_starts_on_digits(seed: int) -> None:
     assert [claim.holds for claim in figure.claims(*alone)] == [True, True, None, None]  # one depth tells no trend
 
 
-@pytest.mark.covers("completion:fig18", "completion:fig24", "completion:fig28", "completion:fig30", "completion:E15")
-@pytest.mark.parametrize("number", [18, 20, 24, 28, 30])
+@pytest.mark.covers(*(f"completion:fig{number}" for number in (18, 22, 24, 26, 28, 30)), "completion:E15")
+@pytest.mark.parametrize("number", [18, 20, 22, 24, 26, 28, 30])
 def test_the_stored_run_on_fashion_mnist(number: int) -> None:
     stored = json.loads((ROOT / "benchmarks/results/images-nvidia-h200.json").read_text(encoding="utf-8"))
     figure = experiment(f"completion/fig{number}")
     dataset, spec = read_images(stored["studies"][figure.id])
-    assert spec == figure.presets["large"]
+    assert spec == dataclasses.replace(figure.presets["large"], runs=2 if number in (22, 26) else 3)
     claims = figure.claims(dataset, spec)
     assert claims[0].holds and all(claim.holds is None for claim in claims[1:])
     with paper_style():
@@ -111,6 +111,8 @@ def test_the_stored_run_on_fashion_mnist(number: int) -> None:
         means = dataset["averages"].sel(rank="effective", average="all but last").mean("run")
         before, after = (np.argsort(means.sel(moment=moment)) for moment in ("start", "end"))
         assert (before == after).all()
+        spreads = [np.nanmax(values) / np.nanmin(values) for values in averages.values()]
+        assert number in (18, 20) or max(spreads) < 1.1  # with Adam and RMSProp one shape has one rank
 
 
 def test_cifar_must_be_brought_along(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -224,6 +224,7 @@ def _trained(
     kept = {} if kept is None else kept
     total, done = len(members) * study.runs * study.epochs, 0
     for member, build in members.items():
+        start = eqx.filter_jit(build)
         for run in range(study.runs):
             label = f"{member}-{run + 1}"
             if label not in kept:
@@ -232,7 +233,7 @@ def _trained(
                     if progress is not None:
                         progress((done + epoch) / total, f"{label}, epoch {epoch}: loss {loss:.3g}")
 
-                kept[label] = _member(study, build, data, run, tell)
+                kept[label] = _member(study, start, data, run, tell)
             done += study.epochs
     found = [[kept[f"{member}-{run + 1}"] for run in range(study.runs)] for member in members]
     return _together(found)
@@ -240,14 +241,14 @@ def _trained(
 
 def _member(
     study: ConvolutionStudy | ReLUStudy,
-    build: Callable[[jax.Array], tuple[Any, Any]],
+    start: Callable[[jax.Array], tuple[Any, Any]],
     data: Images,
     run: int,
     tell: Callable[[int, float], None],
 ) -> dict[str, np.ndarray]:
     """One training: its curves, ranks (moments, kinds, layers), their averages, shapes and names of the layers."""
     key_start, key_order = jax.random.split(jax.random.fold_in(jax.random.key(study.seed), run))
-    network, state = eqx.filter_jit(build)(key_start)
+    network, state = start(key_start)
     before = weight_ranks(layer_tensors(network))
     training = train_classifier(network, state, data, study.protocol(), key_order, progress=tell)
     both = (before, weight_ranks(layer_tensors(training.network)))

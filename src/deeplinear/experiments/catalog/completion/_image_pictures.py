@@ -73,12 +73,14 @@ def plot_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> "Fig
     figure = Figure(figsize=(3 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
     (train, test, average), (ratio, layers, shapes) = figure.subplots(2, 3)
     family = {"resnet": "ResNet", "vgg": "VGG"}[spec.family]
-    figure.suptitle(f"{family} on {NAMES[spec.data]}{_doubt(spec.data)}")
+    optimiser = {"sgd": "SGD", "adam": "Adam", "rmsprop": "RMSProp"}[spec.optimiser]
+    figure.suptitle(f"{family} with {optimiser} on {NAMES[spec.data]}{_doubt(spec.data)}")
     for colour, depth in zip(COLOURS, spec.depths, strict=False):
         for axes, kind in ((train, "train_accuracy"), (test, "test_accuracy")):
             mean, half = interval(dataset[kind].sel(depth=depth))
             axes.plot(dataset["epoch"], mean, color=colour, label=f"{family}-{depth}", marker="o", markersize=2.5)
-            axes.fill_between(dataset["epoch"], mean - half, mean + half, color=colour, alpha=0.2, linewidth=0)
+            low, high = np.clip([mean - half, mean + half], 0, 1)
+            axes.fill_between(dataset["epoch"], low, high, color=colour, alpha=0.2, linewidth=0)
         _layer_lines(layers, dataset.sel(depth=depth), colour)
     train.set(title="training accuracy", xlabel="epoch", ylabel="share classified rightly")
     test.set(title="test accuracy", xlabel="epoch", ylabel="share classified rightly")
