@@ -21,7 +21,8 @@ Gradient = Callable[[np.ndarray], np.ndarray]
 def _weights(values: np.ndarray, depth: float) -> np.ndarray:
     """Eigenvalues (a² - b²)/(L(a^(2/L) - b^(2/L))) of A_L/L for all pairs of singular values, in the last axes."""
     high, low = (f(values[..., :, None], values[..., None, :]) for f in (np.maximum, np.minimum))
-    apart = np.maximum(2 * np.log(high / low), 1e-12)
+    with np.errstate(divide="ignore"):  # beside a value of 0 the other one is infinitely far apart
+        apart = np.maximum(-2 * np.log(low / np.where(high > 0, high, 1.0)), 1e-12)
     shrunk = apart if math.isinf(depth) else -depth * np.expm1(-apart / depth)
     return high ** (2 - 2 / depth) * -np.expm1(-apart) / shrunk
 
