@@ -48,7 +48,8 @@ STANDING = {
 F.3 (E7) needs a hypothesis that holds wherever the paper uses it. Our text of this paper comes from character
 recognition, which has < for ≤ and loses squares; single marks in formulas are graded accordingly.""",
     "exact": r"""The main results stand: Lemma 4.1, the solution of eq. 7, Theorems 5.1 and 5.2, and Theorem 4.3 with
-the factor of E3. The signs are those of this library, $W_2^\top W_2 - W_1 W_1^\top = \lambda I$,
+E1 to E3. Our text of this paper, too, has lost marks, such as $\lambda_\pm$ for $\lambda_\perp$, and single ones are
+graded accordingly. The signs are those of this library, $W_2^\top W_2 - W_1 W_1^\top = \lambda I$,
 $s_\lambda = \sqrt{s^2 + \lambda^2/4}$; $\lambda_\perp$ is $-\lambda/2$ for more inputs than outputs and $\lambda/2$
 for more outputs.""",
     "network": r"""The results that the survey reviews stand. Propositions 20 and 21 (E2), 27 (E3) and 3 (E5) and a
@@ -70,8 +71,8 @@ HEAD = """# Errata
 
 Places that are printed wrongly, or are easily read wrongly, in the five papers this library follows. We thank their
 authors: nearly all of it is small, and **the main results stand**, one theorem excepted ([E1 of the
-thesis](#geometry-e1)), some with a corrected index or one more hypothesis. In that form they are implemented here.
-Whoever builds on a formula of these papers may want to look it up on this page.
+thesis](#geometry-e1)), some with a corrected index or factor, or one more hypothesis. In that form they are implemented
+here. Whoever builds on a formula of these papers may want to look it up on this page.
 
 Every entry has the place, the printed form, the right form, what a check measures of both, and how sure we are. The
 numbers E1, E2, … count within a paper. This page is made by `python -m book.errata` from the registry

@@ -57,7 +57,7 @@ def test_plain_flow_against_closed_forms() -> None:
         a = 2 - 2 / depth
         np.testing.assert_allclose(np.diag(end), (np.array([2.0, 1.0]) ** -a + a) ** (-1 / a), rtol=1e-7)
         np.testing.assert_allclose(end, np.diag(np.diag(end)), atol=1e-15)
-    # Beside a singular value of 0: a^p/L at the pair with a, by l'Hôpital a^p on the diagonal, and 0 at a pair of zeros.
+    # Beside a singular value of 0: a^p/L at the pair with a, a^p on the diagonal as always, and 0 at a pair of zeros.
     np.testing.assert_allclose(_low_rank._weights(np.array([8.0, 0.0]), 3), [[16, 16 / 3], [16 / 3, 0]], rtol=1e-10)
     np.testing.assert_allclose(_low_rank._weights(np.array([8.0, 0.0]), math.inf), [[64, 0], [0, 0]], rtol=1e-10)
     # The derivative of the entropy of two singular values, by a central difference.

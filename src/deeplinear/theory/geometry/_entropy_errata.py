@@ -1,5 +1,6 @@
 """Entropy: where printed statements are wrong, each beside the one that holds."""
 
+import cmath
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -39,16 +40,19 @@ SCALING = {"|S(aX) - S(X) - d(d-1)/2 (1-1/L) ln|a||, a of both signs": ROUNDING}
 
 
 def _measure_scaling(places: Sequence[Place]) -> list[Measured]:
-    """The factor is the first entry of the tangent; the printed logarithm of a negative one is no number."""
+    """The factor is the first entry of the tangent. The printed logarithm of a negative one is no real number: it is
+    taken as the complex one, whose imaginary part is π."""
     measured = []
     for place in places:
         size, factor = len(place.point), float(place.vector[0, 0])
-        missed = []
+        missed, printed = [], []
         for a in (factor, -factor):
             before, after = (np.linalg.svd(m, compute_uv=False) for m in (place.point, a * place.point))
-            grown = size * (size - 1) / 2 * (1 - 1 / place.depth) * math.log(abs(a))
-            missed.append(abs(float(entropy(after, place.depth)) - plain_entropy(before, place.depth) - grown))
-        measured.append(Measured({name: max(missed) for name in SCALING}, printed=math.inf))
+            grown = float(entropy(after, place.depth)) - plain_entropy(before, place.depth)
+            slope = size * (size - 1) / 2 * (1 - 1 / place.depth)
+            missed.append(abs(grown - slope * math.log(abs(a))))
+            printed.append(abs(grown - slope * cmath.log(a)))
+        measured.append(Measured({name: max(missed) for name in SCALING}, printed=max(printed)))
     return measured
 
 
@@ -75,6 +79,7 @@ LEMMA_SCALING = Check(
     printed="S_N(aX) = S_N(X) + binom(d,2)(1 - 1/N) log a for a ∈ ℝ.",
     printed_tolerance=ROUNDING,
     adopt=adopt_place,
+    version=2,
 )
 
 # --- Infinite depth ---------------------------------------------------------------------------------------------------
