@@ -1,15 +1,14 @@
 """Ranks of image classifiers' layers on Fashion-MNIST: the `large` presets of completion/fig18 to fig30, on a GPU.
 
 No peer takes part. Every training is kept as a file in a folder, so that a second call, on another day, does what is
-missing; what is complete is written to `results/images-DEVICE.json`. A residual network of depth 101 takes 13 s an
-epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. Figures 22 and 26 have two runs of each depth instead
-of three, which is what the time allowed; their two optimisers were parts of one program, so that each depth was
-compiled once.
+missing; what is complete is written to `results/images-DEVICE.json`, with its claims. A residual network of depth 101
+takes 13 s an epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. `NOTE` says how the stored trainings
+differ from what this script does now.
 
     python benchmarks/images.py completion/fig20 --data FOLDER    # FOLDER has Fashion-MNIST's files
     python benchmarks/images.py completion/fig22 --runs 2         # fewer trainings of each depth
     python benchmarks/images.py --gather                          # write the results from what is kept
-    python benchmarks/images.py --show                            # claims from the stored numbers
+    python benchmarks/images.py --claims --output FILE            # claims of stored numbers, written beside them
 """
 
 import argparse
@@ -34,6 +33,13 @@ from deeplinear.nonlinear import ConvolutionStudy, ReLUStudy, run_convolution_st
 
 NAMES = (*(f"completion/fig{number}" for number in (18, 20, 22, 24, 26, 28)), "completion/fig30")
 DIGITS = 6
+NOTE = (
+    "float32 with TF32 products; GPU sums are not repeatable to the bit, so neither are these trainings. In them "
+    "shifts came after the scaling: what came in at the sides was the mean colour, not black. "
+    "Figures 22 and 26 have two runs of each depth instead of three, which is what the time allowed. Their two "
+    "optimisers were trained by one program, made for the occasion and not kept, so that each depth was compiled once; "
+    "networks, keys and steps are those of the studies."
+)
 
 
 def plain(values: Any) -> Any:
@@ -57,13 +63,24 @@ def study(name: str, spec: ConvolutionStudy | ReLUStudy, data: Images, kept: Fol
     return {"spec": dataclasses.asdict(spec), "found": {**values, "layers": layers}}
 
 
-def show(path: Path) -> None:
-    """Claims from the stored numbers."""
-    for name, stored in load(path)["studies"].items():
-        dataset, spec = read_images(stored)
+def claims(name: str, stored: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the figure claims, measured on the numbers of a study."""
+    dataset, spec = read_images(stored)
+    return [
+        {"statement": one.statement, "measured": plain(one.measured), "expected": one.expected, "verdict": one.verdict}
+        | {"note": one.note}
+        for one in experiment(name).claims(dataset, spec)
+    ]
+
+
+def write(path: Path, stored: dict[str, Any]) -> None:
+    """The studies with the claims on them."""
+    studies = {name: one | {"claims": claims(name, one)} for name, one in stored["studies"].items()}
+    path.write_text(json.dumps(stored | {"note": NOTE, "studies": studies}) + "\n", encoding="utf-8")
+    for name, one in studies.items():
         print(f"\n{name}: {experiment(name).shows}")
-        for claim in experiment(name).claims(dataset, spec):
-            print(f"  {claim.statement}: {claim.measured:.4g} ({claim.expected}; {claim.verdict}). {claim.note}")
+        for claim in one["claims"]:
+            print("  {statement}: {measured} ({expected}; {verdict}). {note}".format(**claim))
 
 
 def main() -> None:
@@ -73,12 +90,14 @@ def main() -> None:
     parser.add_argument("--kept", default="build/images", help="folder of trainings")
     parser.add_argument("--runs", type=int, default=None, help="trainings of each depth; as in the preset unless told")
     parser.add_argument("--gather", action="store_true", help="train nothing, write what is complete")
-    parser.add_argument("--show", action="store_true", help="claims of what is stored")
+    parser.add_argument("--claims", action="store_true", help="train nothing, write claims beside what is stored")
     parser.add_argument("--output", default=None)
     given = parser.parse_args()
     path = Path(given.output) if given.output else results_path("images")
-    if given.show:
-        return show(path)
+    if given.claims:
+        if not path.exists():
+            parser.error(f"--claims: there is no {path}; name the file of the stored numbers by --output.")
+        return write(path, load(path))
     data = fashion_mnist(given.data) if given.data else fashion_mnist()
     stored = load(path) if path.exists() else {"machine": machine(), "studies": {}}
     for name in given.names or NAMES:
@@ -91,7 +110,7 @@ def main() -> None:
             continue
         studies = stored["studies"] | {name: study(name, spec, data, kept)}
         stored["studies"] = {one: studies[one] for one in NAMES if one in studies}
-        path.write_text(json.dumps(stored) + "\n", encoding="utf-8")
+        write(path, stored)
         print(f"{path}: {describe(stored['machine'])}")
 
 

@@ -51,9 +51,29 @@ def test_layers_and_averages(saved: tuple[Path, Path]) -> None:
     assert averages["all but last"]["effective"] == pytest.approx(np.mean(ranks[:2]))
     assert averages["hidden"]["effective"] == averages["layers 8 x 72"]["effective"] == pytest.approx(ranks[1])
     assert told["layers"][1]["initial_effective"] == averages["layers 8 x 72"]["initial_effective"] > 7
+    for one in (*told["layers"], *told["averages"]):
+        for rank in ("effective", "stable"):
+            assert one[f"{rank}_over_initial"] == pytest.approx(one[rank] / one[f"initial_{rank}"], rel=1e-12)
+    assert told["layers"][2]["stable_over_initial"] == 1.0
     table = RUNNER.invoke(app, ["ranks", after, "--initial", before])
     assert table.exit_code == 0 and "all but last" in table.stdout and "conv2.weight" in table.stdout
-    assert "The last layer is taken to be conv2.weight" in table.stderr
+    assert "The first layer is taken to be fc.weight, the last conv2.weight" in table.stderr
+    assert f"{averages['hidden']['effective_over_initial']:.3f}" in table.stdout
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("more", [[], ["--initial"]])
+def test_averages_over_no_layer(layers: int, more: list[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "small.npz")
+    np.savez(path, **{f"w{number}": np.eye(3) + np.ones((3, 3)) for number in range(layers)})
+    given = ["ranks", path, *(part for one in more for part in (one, path))]
+    found = RUNNER.invoke(app, [*given, "--json"])
+    assert found.exit_code == 0, found.output
+    averages = {one["over"]: one for one in json.loads(found.stdout)["averages"]}
+    assert averages["hidden"]["effective"] is None
+    assert (averages["all but last"]["stable"] is None) == (layers == 1)
+    table = RUNNER.invoke(app, given)
+    assert table.exit_code == 0 and "nan" not in table.stdout and "–" in table.stdout
 
 
 def test_refusals(saved: tuple[Path, Path], tmp_path: Path) -> None:

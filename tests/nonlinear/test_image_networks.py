@@ -1,5 +1,7 @@
 """Image classifiers: layers, counts, optimisers and averages of ranks, against NumPy and published numbers."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import NumericalError
+from deeplinear.datasets import clusters
 from deeplinear.models import Images
 from deeplinear.nonlinear import (
     ConvolutionStudy,
@@ -49,6 +52,40 @@ def test_a_kernel_is_unfolded_by_input_channels(seed: int) -> None:
 
 
 @pytest.mark.covers("completion:F35")
+def test_kernels_of_other_windows_and_biases(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tensors = {
+        "sequence": rng.standard_normal((4, 3, 5)),
+        "sequence.bias": rng.standard_normal((4, 1)),  # as in equinox
+        "volume": rng.standard_normal((4, 3, 2, 3, 2)),
+        "volume.bias": rng.standard_normal((4, 1, 1, 1)),
+        "norm": rng.standard_normal(4),
+    }
+    found = weight_ranks(tensors)
+    assert [(layer.name, layer.shape) for layer in found.layers] == [("sequence", (3, 20)), ("volume", (3, 48))]
+    rows = [np.concatenate([tensors["volume"][out, row].ravel() for out in range(4)]) for row in range(3)]
+    np.testing.assert_array_equal(unfolded(tensors["volume"]), rows)
+    np.testing.assert_array_equal(
+        unfolded(tensors["sequence"].transpose(2, 1, 0), "HWIO")[1], tensors["sequence"][:, 1].ravel()
+    )
+    network = eqx.nn.Conv1d(3, 4, 5, key=jax.random.key(seed))
+    assert list(layer_tensors(network)) == ["weight"]
+
+
+@pytest.mark.covers("completion:F35", "completion:E15")
+def test_the_mix_of_shapes_orders_untrained_networks(seed: int) -> None:
+    """In the specification's trial the published average falls with depth before any training, hidden ones do not."""
+    depths = (3, 5, 7, 9)
+    starts = [gaussian_relu(jax.random.key(seed), (256, *([128] * (depth - 1)), 10)) for depth in depths]
+    ranks = [weight_ranks(layer_tensors(start)) for start in starts]
+    published = [one.average() for one in ranks]
+    hidden = [one.average("hidden") for one in ranks]
+    assert all(after < before - 0.5 for before, after in itertools.pairwise(published))
+    assert max(hidden) - min(hidden) < 1 and 101 < np.mean(hidden) < 104  # 102.9 there
+    assert 108 < published[0] < 111 and 103 < published[-1] < 106
+
+
+@pytest.mark.covers("completion:F35")
 def test_three_averages_of_ranks(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tensors = {
@@ -81,14 +118,21 @@ def test_three_averages_of_ranks(seed: int) -> None:
 def test_ranks_of_what_has_none_are_refused() -> None:
     with pytest.raises(ValueError, match="layer a is zero"):
         weight_ranks({"a": np.zeros((2, 2))})
-    with pytest.raises(ValueError, match="no array with two or four axes"):
+    with pytest.raises(ValueError, match="no array with two axes or more"):
         weight_ranks({"bias": np.ones(3)})
-    with pytest.raises(ValueError, match="four axes, or two"):
-        unfolded(np.ones((2, 2, 2)))
+    with pytest.raises(ValueError, match="two axes or more"):
+        unfolded(np.ones(2))
+    with pytest.raises(ValueError, match=r"layer a has no numbers \(shape \(0, 3\)\)"):
+        weight_ranks({"a": np.ones((0, 3))})
+    with pytest.raises(ValueError, match=r"layer a: unfolded: kernel must be finite, but entry \(1, 0\) is nan"):
+        weight_ranks({"b": np.eye(2), "a": np.array([[1.0, 2.0], [np.nan, 0.0]])})
     with pytest.raises(ValueError, match="layout must be one of"):
         unfolded(np.ones((2, 2, 2, 2)), "OHWI")
     with pytest.raises(ValueError, match="'all but last' or 'hidden'"):
         weight_ranks({"a": np.eye(2)}).average("all")
+    for method in ("average", "by_shape"):
+        with pytest.raises(ValueError, match=f"{method}: rank must be 'effective' or 'stable', but is 'nuclear'"):
+            getattr(weight_ranks({"a": np.eye(2)}), method)(rank="nuclear")
     assert np.isnan(weight_ranks({"a": np.eye(2)}).average())
 
 
@@ -257,6 +301,22 @@ def test_training_against_plain_numpy() -> None:
         train_classifier(network, None, data, hot, jax.random.key(0))
     with pytest.raises(ValueError, match="at least one batch of 64"):
         train_classifier(network, None, data, Protocol(batch=64), jax.random.key(0))
+
+
+@pytest.mark.slow
+@pytest.mark.covers("completion:F36", "completion:fig30")
+def test_orderings_of_both_starts_on_clusters() -> None:
+    """The specification's substitute, in its size, beside its means over two seeds, which differ by some per cent."""
+    study = ReLUStudy(data="clusters", width=128, batch=100, runs=1)
+    found = run_relu_study(study, clusters())
+    stable = found["averages"][:, 0, :, 1, 0]  # members (starts, then depths), before and after
+    gaussian, identity = stable[:3], stable[3:]
+    np.testing.assert_allclose(gaussian, [[44.0, 39.4], [38.7, 37.5], [35.7, 35.0]], rtol=0.05)
+    np.testing.assert_allclose(identity, [[44.0, 39.4], [86.0, 38.0], [107.0, 47.9]], rtol=0.05)
+    assert (np.diff(gaussian[:, 1]) < -0.5).all()  # falls with depth
+    assert identity[2, 1] > identity[0, 1] + 5  # ends higher in the deepest network, though not at depth 3
+    assert identity[2, 1] > gaussian[2, 1] + 5  # and above the Gaussian start; at depth 3 there is hardly a difference
+    np.testing.assert_allclose(found["loss"][:3, 0, -1], [7e-3, 2e-3, 6e-4], rtol=0.3)
 
 
 @pytest.mark.covers("completion:F36")

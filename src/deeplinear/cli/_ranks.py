@@ -1,5 +1,6 @@
 """`dln ranks`: soft ranks of the layers of any saved network."""
 
+import math
 from typing import Any
 
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, print_json, print_table, say
@@ -34,7 +35,8 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
     ]
     averages: list[dict[str, Any]] = [{"over": name} | values for name, values in _averages(found, before).items()]
     if as_json:
-        print_json({"ok": True, "command": "ranks", "file": file, "layers": layers, "averages": averages})
+        told = {"layers": [_plain(one) for one in layers], "averages": [_plain(one) for one in averages]}
+        print_json({"ok": True, "command": "ranks", "file": file, **told})
         return Code.fine
     more = () if before is None else ("over the initial ones",)
     print_table(
@@ -46,8 +48,8 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
         header=("average over", "effective rank", "stable rank", *more),
     )
     say(
-        f"The last layer is taken to be {found.layers[-1].name} (--last NAME for another). An average over layers of "
-        "different shapes says as much of the shapes as of training."
+        f"The first layer is taken to be {found.layers[0].name}, the last {found.layers[-1].name} (--last NAME for "
+        "another). An average over layers of different shapes says as much of the shapes as of training."
     )
     return Code.fine
 
@@ -74,9 +76,20 @@ def _values(layer: Any, start: Any) -> dict[str, float]:
     return values if start is None else values | {f"initial_{rank}": getattr(start, rank) for rank in RANKS}
 
 
+def _ratios(one: dict[str, Any]) -> list[float]:
+    """The ranks over the initial ones, if these are known."""
+    return [one[rank] / one[f"initial_{rank}"] for rank in RANKS if f"initial_{rank}" in one]
+
+
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    """The ranks, and what they are of the initial ones."""
+    """The ranks, and what they are of the initial ones; a dash where an average is over no layer."""
+    if math.isnan(one[RANKS[0]]):
+        return tuple("–" for _ in (*RANKS, *_ratios(one)[:1]))
     cells = tuple(f"{one[rank]:.2f}" for rank in RANKS)
-    if "initial_effective" not in one:
-        return cells
-    return (*cells, ", ".join(f"{one[rank] / one[f'initial_{rank}']:.3f}" for rank in RANKS))
+    return (*cells, ", ".join(f"{ratio:.3f}" for ratio in _ratios(one))) if _ratios(one) else cells
+
+
+def _plain(one: dict[str, Any]) -> dict[str, Any]:
+    """The same with the ratios by name, and null for an average over no layer."""
+    every = one | {f"{rank}_over_initial": ratio for rank, ratio in zip(RANKS, _ratios(one), strict=False)}
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in every.items()}

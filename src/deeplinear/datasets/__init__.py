@@ -2,6 +2,7 @@
 
 from deeplinear.datasets._images import (
     cifar as cifar,
+    clusters as clusters,
     digits as digits,
     fashion_mnist as fashion_mnist,
     mnist as mnist,

@@ -74,6 +74,27 @@ def digits() -> Images:
     return _split(pixels, np.asarray(labels, dtype=int))
 
 
+def clusters(seed: int = 0) -> Images:
+    """2,000 points of 30 Gaussian clusters in 256 dimensions, three to each of ten classes, as grey pictures, 16 x 16.
+
+    The centres have the deviation ¼, the points 1 around them; 500 more are for testing.
+
+    Args:
+        seed: Of the draw.
+
+    Example:
+        >>> clusters().train.shape, clusters().test_labels.max()
+        ((2000, 16, 16, 1), np.int64(9))
+    """
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((30, 256)) / 4
+    chosen = rng.integers(0, 30, 2500)
+    points = centres[chosen] + rng.standard_normal((2500, 256))
+    pixels = np.clip(np.round(127.5 + 25 * points), 0, 255).astype(np.uint8).reshape(-1, 16, 16, 1)
+    labels = chosen % 10
+    return Images(pixels[:2000], labels[:2000], pixels[2000:], labels[2000:], 10)
+
+
 def _split(pixels: np.ndarray, labels: np.ndarray) -> Images:
     """Every fifth image of each class for testing; the others in an order that mixes the classes."""
     place = np.zeros(len(labels), dtype=int)
@@ -123,8 +144,16 @@ def _folder(folder: str | Path, name: str, files: tuple[str, ...] | list[str]) -
     where = Path(folder).expanduser()
     missing = [file for file in files if not (where / file).is_file() and not (where / f"{file}.gz").is_file()]
     if missing:
+        what = f"{where} has no {', '.join(missing)}" if where.is_dir() else f"there is no folder {where}"
         hint = {
             "fashion-mnist": "Install Debian's package dataset-fashion-mnist, or name the folder that has them.",
-        }.get(name, f"Unpack the binary version of {name.upper()} and name the folder that has them.")
-        raise FileNotFoundError(f"datasets: {where} has no {', '.join(missing)}. {hint}")
+        }.get(name, f"Unpack the binary version of {name.upper()}, {name}-binary.tar.gz, and name the folder.")
+        if any((other / "batches.meta").exists() or (other / "meta").exists() for other in (where, *_pickled(where))):
+            hint = f"The Python version is there, but its files are programs of a kind and not read. {hint}"
+        raise FileNotFoundError(f"datasets: {what}. {hint}")
     return where
+
+
+def _pickled(where: Path) -> list[Path]:
+    """Folders beside this one that CIFAR's Python version unpacks to."""
+    return [where.parent / name for name in ("cifar-10-batches-py", "cifar-100-python")]

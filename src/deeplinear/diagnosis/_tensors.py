@@ -14,7 +14,7 @@ from deeplinear.diagnosis._readers import read_file
 def load_tensors(
     source: str | os.PathLike[str] | Mapping[str, Any], *, prefix: str = "", last: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Arrays with two or four axes of a file or a state dict by name, for `deeplinear.nonlinear.weight_ranks`.
+    """Arrays with two axes or more of a file or a state dict by name, for `deeplinear.nonlinear.weight_ranks`.
 
     Files are those of `load_weights`. The order is that of the file; a safetensors file has its arrays in the order in
     which they were written, often that of the alphabet.
@@ -29,9 +29,9 @@ def load_tensors(
         ['conv', 'fc']
     """
     tree = flat(source if isinstance(source, Mapping) else read_file(Path(source))[0])
-    found = {name: value for name, value in chosen(tree, prefix).items() if len(shape_of(name, value)) in (2, 4)}
+    found = {name: value for name, value in chosen(tree, prefix).items() if len(shape_of(name, value)) >= 2}
     if not found:
-        raise ValueError("load_tensors: there must be an array with two or four axes, but there is none.")
+        raise ValueError("load_tensors: there must be an array with two axes or more, but there is none.")
     if last is not None:
         if last not in found:
             raise ValueError(f"load_tensors: last must name a layer, but is '{last}'. There are {', '.join(found)}.")

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, Real, UInt8
 
 from deeplinear.core import RESULTS, NumericalError, check_count, check_number, near_name
 from deeplinear.models import Images
@@ -38,7 +38,7 @@ class Protocol:
         batch: Images in a step.
         cosine: Whether the rate falls to zero along a half cosine, over all steps; else it stays.
         flips: Whether images are mirrored at random.
-        crop: Pixels by which images are shifted at random, zeros coming in.
+        crop: Pixels by which images are shifted at random, black coming in.
     """
 
     optimiser: str = "sgd"
@@ -100,8 +100,8 @@ class ClassifierTraining(NamedTuple):
 
 
 def augmented(
-    key: Key[Array, ""], images: Float[Array, "batch channels rows columns"], *, flips: bool, crop: int
-) -> Float[Array, "batch channels rows columns"]:
+    key: Key[Array, ""], images: Real[Array, "batch channels rows columns"], *, flips: bool, crop: int
+) -> Real[Array, "batch channels rows columns"]:
     """Each image mirrored with probability ½ and shifted by up to `crop` pixels each way, zeros coming in.
 
     Example:
@@ -132,7 +132,7 @@ def train_classifier(
     *,
     progress: Callable[[int, float], None] | None = None,
 ) -> ClassifierTraining:
-    """Train a classifier, such as a `resnet`, a `vgg` or a `ReLUNetwork`.
+    """Train a classifier, such as a `resnet`, a `vgg` or a `ReLUNetwork`. Images are shifted before they are scaled.
 
     Args:
         network: Called with an image (channels, rows, columns) and a state; gives a number for every class and a state.
@@ -157,7 +157,8 @@ def train_classifier(
     moments = rule.init(eqx.filter(network, eqx.is_inexact_array))
     train = _Placed(jnp.asarray(data.train), jnp.asarray(data.train_labels), scaling)
     test = _Placed(jnp.asarray(data.test), jnp.asarray(data.test_labels), scaling)
-    advance = _one_by_one if jax.default_backend() == "cpu" else _all_at_once
+    convolving = any(leaf.ndim == 4 for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
+    advance = _one_by_one if convolving and jax.default_backend() == "cpu" else _all_at_once
     losses, seen, unseen = [], [], []
     for epoch in range(protocol.epochs):
         key_order, key_steps = jax.random.split(jax.random.fold_in(key, epoch))
@@ -190,10 +191,14 @@ def _moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(mean), np.asarray(spread)
 
 
-def _scaled(images: Array, scaling: tuple[Array, Array]) -> Array:
-    """Bytes (number, rows, columns, channels) as numbers (number, channels, rows, columns)."""
-    mean, inverse = scaling
-    return jnp.moveaxis((images.astype(mean.dtype) - mean) * inverse, -1, 1)
+def _planes(images: UInt8[Array, "batch rows columns channels"]) -> UInt8[Array, "batch channels rows columns"]:
+    return jnp.moveaxis(images, -1, 1)
+
+
+def _scaled(planes: UInt8[Array, "batch channels rows columns"], scaling: tuple[Array, Array]) -> Array:
+    """Bytes as numbers of mean 0 and deviation 1 in each channel."""
+    mean, inverse = (one[:, None, None] for one in scaling)
+    return (planes.astype(mean.dtype) - mean) * inverse
 
 
 class _Progress(NamedTuple):
@@ -218,7 +223,8 @@ def _gradient(
     network: Any, state: Any, data: _Placed, chosen: Int[Array, " batch"], key: Key[Array, ""], flips: bool, crop: int
 ) -> tuple[Any, Any, Array, Array]:
     """Gradient of the loss on the chosen images, the state after it, the loss and the share of hits."""
-    images = augmented(key, _scaled(data.images[chosen], data.scaling), flips=flips, crop=crop)
+    shown = augmented(key, _planes(data.images[chosen]), flips=flips, crop=crop)
+    images = _scaled(shown, data.scaling)
     labels = data.labels[chosen]
 
     def objective(network: Any, state: Any) -> tuple[Array, tuple[Any, Array]]:
@@ -246,8 +252,8 @@ def _one_by_one(
 ) -> _Progress:
     """As many steps as `order` has rows, each on the images of its row.
 
-    For a processor, where a loop within a program takes XLA's slow convolutions. Gradient and update are programs of
-    their own, so that the long compilation of the first serves all optimisers.
+    For convolutions on a processor, of which a loop within a program takes XLA's slow ones. Gradient and update are
+    programs of their own, so that the long compilation of the first serves all optimisers.
     """
     for chosen, key in zip(order, keys, strict=True):
         found = _compiled_gradient(now.network, now.state, data, chosen, key, flips, crop)
@@ -259,7 +265,7 @@ def _one_by_one(
 def _all_at_once(
     now: _Progress, data: _Placed, order: Array, keys: Array, rule: optax.GradientTransformation, flips: bool, crop: int
 ) -> _Progress:
-    """The same in one program, for an accelerator."""
+    """The same in one program, for an accelerator, and for networks without convolutions."""
     arrays, rest = eqx.partition(now, eqx.is_array)
 
     def body(arrays: Any, given: tuple[Array, Array]) -> tuple[Any, None]:
@@ -273,7 +279,7 @@ def _all_at_once(
 @eqx.filter_jit
 def _hits(network: Any, state: Any, images: Array, labels: Array, scaling: tuple[Array, Array]) -> Array:
     settled = eqx.nn.inference_mode(network)
-    scores, _ = jax.vmap(settled, (0, None), (0, None), axis_name=BATCH)(_scaled(images, scaling), state)
+    scores, _ = jax.vmap(settled, (0, None), (0, None), axis_name=BATCH)(_scaled(_planes(images), scaling), state)
     return jnp.sum(jnp.argmax(scores, -1) == labels)
 
 

@@ -26,7 +26,7 @@ FAMILIES = {"resnet": RESNET_BLOCKS, "vgg": VGG_LAYERS}
 STARTS = ("gaussian", "identity")
 """Starts of fully connected networks."""
 
-DATA = ("digits", "mnist", "fashion", "cifar10", "cifar100")
+DATA = ("digits", "mnist", "fashion", "cifar10", "cifar100", "clusters")
 
 MOMENTS = ("start", "end")
 """When ranks are measured."""
@@ -40,7 +40,7 @@ class ConvolutionStudy:
     """Networks of one family in several depths, each trained several times.
 
     Attributes:
-        data: `"cifar10"`, `"cifar100"`, `"fashion"`, `"mnist"` or `"digits"`.
+        data: `"cifar10"`, `"cifar100"`, `"fashion"`, `"mnist"`, `"digits"` or `"clusters"`.
         family: `"resnet"` or `"vgg"`.
         depths: Of the networks.
         width: Channels of the first stage.

@@ -1,9 +1,10 @@
 r"""Ranks of all layers of a network, and the averages one may make of them.
 
 A convolution from $c_{\text{in}}$ to $c_{\text{out}}$ channels with a $k_1 \times k_2$ window counts as the matrix
-$c_{\text{in}} \times (c_{\text{out}} k_1 k_2)$. Averages over layers of different shapes say as much of the shapes as
-of training: a deeper network has another mix of layers. So next to the average over all layers but the last stand those
-over the layers between first and last and over layers of one shape, and all of it can be had before training too.
+$c_{\text{in}} \times (c_{\text{out}} k_1 k_2)$, one over sequences or volumes likewise. Averages over layers of
+different shapes say as much of the shapes as of training: a deeper network has another mix of layers. So next to the
+average over all layers but the last stand those over the layers between first and last and over layers of one shape,
+and all of it can be had before training too.
 """
 
 import dataclasses
@@ -16,8 +17,8 @@ from jaxtyping import Float
 
 from deeplinear.core import check_finite, spectrum_effective_rank, spectrum_stable_rank
 
-LAYOUTS: dict[str, tuple[int, int, int, int]] = {"OIHW": (1, 0, 2, 3), "HWIO": (2, 3, 0, 1)}
-"""Order of axes that brings a kernel to (in, out, rows, columns); PyTorch and equinox have the first layout."""
+LAYOUTS = {"OIHW": (1, 0), "HWIO": (-2, -1)}
+"""Axes of a kernel's inputs and outputs; PyTorch and equinox have the first layout."""
 
 RANKS = ("effective", "stable")
 """Kinds of rank."""
@@ -30,8 +31,8 @@ def unfolded(kernel: Any, layout: str = "OIHW") -> Float[np.ndarray, "in rest"]:
     r"""A convolution's kernel as the matrix $c_{\text{in}} \times (c_{\text{out}} k_1 k_2)$; a matrix is left as it is.
 
     Args:
-        kernel: Four axes, or two.
-        layout: Their order: `"OIHW"` or `"HWIO"`.
+        kernel: A matrix, or a kernel whose window has one axis or more.
+        layout: Order of the axes of kernels, told for a window of two: `"OIHW"` or `"HWIO"`.
 
     Example:
         >>> unfolded(np.arange(12).reshape(2, 3, 1, 2))[0]  # input channel 0: both windows of both outputs
@@ -43,9 +44,9 @@ def unfolded(kernel: Any, layout: str = "OIHW") -> Float[np.ndarray, "in rest"]:
         return found
     if layout not in LAYOUTS:
         raise ValueError(f"unfolded: layout must be one of {', '.join(LAYOUTS)}, but is {layout!r}.")
-    if found.ndim != 4:
-        raise ValueError(f"unfolded: kernel must have four axes, or two, but has shape {found.shape}.")
-    moved = found.transpose(LAYOUTS[layout])
+    if found.ndim < 2:
+        raise ValueError(f"unfolded: kernel must have two axes or more, but has shape {found.shape}.")
+    moved = np.moveaxis(found, LAYOUTS[layout], (0, 1))
     return moved.reshape(moved.shape[0], -1)
 
 
@@ -80,11 +81,13 @@ class WeightRanks:
         """Mean over all layers but the last, or without the first as well; NaN where that leaves none."""
         if which not in AVERAGES:
             raise ValueError(f"WeightRanks.average: which must be 'all but last' or 'hidden', but is {which!r}.")
+        _check_rank("average", rank)
         chosen = [getattr(layer, rank) for layer in self.layers[AVERAGES[which]]]
         return float(np.mean(chosen)) if chosen else float("nan")
 
     def by_shape(self, rank: str = "effective") -> dict[tuple[int, int], float]:
         """Mean over the layers of each shape, the last layer left out."""
+        _check_rank("by_shape", rank)
         groups: dict[tuple[int, int], list[float]] = {}
         for layer in self.layers[:-1]:
             groups.setdefault(layer.shape, []).append(getattr(layer, rank))
@@ -102,13 +105,23 @@ class WeightRanks:
         return "\n".join(lines)
 
 
+def _check_rank(method: str, rank: str) -> None:
+    if rank not in RANKS:
+        raise ValueError(f"WeightRanks.{method}: rank must be {' or '.join(map(repr, RANKS))}, but is {rank!r}.")
+
+
+def _is_layer(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a named array is a matrix or a kernel; equinox has biases with several axes."""
+    return len(shape) >= 2 and name.rpartition(".")[2] != "bias"
+
+
 def weight_ranks(tensors: Mapping[str, Any], layout: str = "OIHW") -> WeightRanks:
-    """Ranks of the layers among named arrays, such as a saved network: those with two or four axes.
+    """Ranks of the layers among named arrays, such as a saved network: those with two axes or more.
 
     Args:
-        tensors: Arrays by name, in the order in which the layers act. Those with fewer axes (biases, normalisation)
-            are passed over.
-        layout: Order of the axes of kernels.
+        tensors: Arrays by name, in the order in which the layers act. Vectors (those of normalisation, say) and what
+            is called a bias are passed over.
+        layout: Order of the axes of kernels, as for `unfolded`.
 
     Example:
         >>> ranks = weight_ranks({"first": np.eye(3), "bias": np.zeros(3), "last": np.ones((2, 3))})
@@ -117,11 +130,15 @@ def weight_ranks(tensors: Mapping[str, Any], layout: str = "OIHW") -> WeightRank
     """
     found = []
     for name, tensor in tensors.items():
-        if np.ndim(tensor) not in (2, 4):
+        if not _is_layer(name, np.shape(tensor)):
             continue
-        matrix = unfolded(tensor, layout)
+        try:
+            matrix = unfolded(tensor, layout)
+        except ValueError as error:
+            raise ValueError(f"weight_ranks: layer {name}: {error}") from None
         if not matrix.any():
-            raise ValueError(f"weight_ranks: layer {name} is zero, which has no soft rank; leave it out.")
+            what = "is zero" if matrix.size else f"has no numbers (shape {np.shape(tensor)})"
+            raise ValueError(f"weight_ranks: layer {name} {what}, and so has no soft rank; leave it out.")
         values = np.linalg.svd(matrix, compute_uv=False)
         rows, columns = matrix.shape
         found.append(
@@ -130,7 +147,7 @@ def weight_ranks(tensors: Mapping[str, Any], layout: str = "OIHW") -> WeightRank
             )
         )
     if not found:
-        raise ValueError("weight_ranks: there is no array with two or four axes among the tensors.")
+        raise ValueError("weight_ranks: there is no array with two axes or more among the tensors.")
     return WeightRanks(tuple(found))
 
 
@@ -143,5 +160,5 @@ def layer_tensors(network: Any) -> dict[str, np.ndarray]:
         ['layers[0].weight', 'layers[1].weight']
     """
     leaves, _ = jax.tree_util.tree_flatten_with_path(network)
-    arrays = ((path, leaf) for path, leaf in leaves if hasattr(leaf, "ndim") and leaf.ndim in (2, 4))
-    return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in arrays}
+    named = ((jax.tree_util.keystr(path).lstrip("."), leaf) for path, leaf in leaves)
+    return {name: np.asarray(leaf) for name, leaf in named if _is_layer(name, getattr(leaf, "shape", ()))}

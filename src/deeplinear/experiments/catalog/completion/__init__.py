@@ -8,6 +8,10 @@ from deeplinear.experiments.catalog.completion._image_networks import (
     Folder as Folder,
     read_images as read_images,
 )
+from deeplinear.experiments.catalog.completion._image_pictures import (
+    interval as interval,
+    shape_averages as shape_averages,
+)
 from deeplinear.experiments.catalog.completion._optimisers import EXPERIMENTS as OPTIMISERS
 from deeplinear.experiments.catalog.completion._plasticity import EXPERIMENTS as PLASTICITY
 from deeplinear.experiments.catalog.completion._ranks import EXPERIMENTS as RANKS

@@ -3,19 +3,27 @@
 import dataclasses
 import json
 import os
+import zipfile
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deeplinear.datasets import cifar, digits, fashion_mnist, mnist
+from deeplinear.datasets import cifar, clusters, digits, fashion_mnist, mnist
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.experiments.catalog.completion._image_pictures import (
-    NAMES,
-    is_published,
+    interval,
     plot_convolutions,
     plot_starts,
+    shape_averages,
+)
+from deeplinear.experiments.catalog.completion._image_protocols import (
+    DEPTHS,
+    NAMES,
+    Study,
+    convolutions,
+    departure,
 )
 from deeplinear.models import Images
 from deeplinear.nonlinear import (
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     import xarray
 
 FOLDER = "DEEPLINEAR_DATA"
-"""Variable of the environment that names the folder with CIFAR's own folders."""
+"""Variable of the environment that names the folder with the folders of CIFAR and of Fashion-MNIST."""
 
 LEARNED = 0.5
 """Training accuracy that every network must reach for its ranks to mean anything."""
@@ -42,19 +50,36 @@ LEARNED = 0.5
 CIFAR = {"cifar10": (10, "cifar-10-batches-bin"), "cifar100": (100, "cifar-100-binary")}
 """Number of classes, and name of the folder in the published archive."""
 
+FASHION = "fashion-mnist"
+"""Name of the folder of Fashion-MNIST, where it is not Debian's."""
+
 
 def images_of(data: str) -> Images:
     """The images of a study."""
+    where = os.environ.get(FOLDER)
     if data in CIFAR:
         classes, inside = CIFAR[data]
-        where = os.environ.get(FOLDER)
         if not where:
             raise FileNotFoundError(
                 f"{NAMES[data]} has to be brought along. Unpack its binary version and set {FOLDER} to the folder that "
                 f"contains {inside}, or take the preset quick (digits) or large (Fashion-MNIST)."
             )
-        return cifar(Path(where) / inside, classes)
-    return {"digits": digits, "mnist": mnist, "fashion": fashion_mnist}[data]()
+        return cifar(_inside(where, inside), classes)
+    if data == "fashion":
+        own = Path(where) / FASHION if where else None
+        try:
+            return fashion_mnist(own) if own is not None and own.exists() else fashion_mnist()
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{error} For experiments: set {FOLDER} to the folder that contains {FASHION} with these files."
+            ) from None
+    return {"digits": digits, "mnist": mnist, "clusters": clusters}[data]()
+
+
+def _inside(where: str, name: str) -> Path:
+    """The folder of that name, whether it is in the given one or is the given one itself."""
+    folder = Path(where)
+    return folder if folder.name == name and not (folder / name).exists() else folder / name
 
 
 class Folder(MutableMapping[str, dict[str, np.ndarray]]):
@@ -67,10 +92,11 @@ class Folder(MutableMapping[str, dict[str, np.ndarray]]):
         return self._folder / f"{name}.npz"
 
     def __getitem__(self, name: str) -> dict[str, np.ndarray]:
-        if name not in self:
-            raise KeyError(name)
-        with np.load(self._path(name)) as found:
-            return dict(found)
+        try:
+            with self._path(name).open("rb") as stream, np.load(stream) as found:
+                return dict(found)
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile):  # not there, or damaged
+            raise KeyError(name) from None
 
     def __setitem__(self, name: str, value: dict[str, np.ndarray]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +109,7 @@ class Folder(MutableMapping[str, dict[str, np.ndarray]]):
         self._path(name).unlink()
 
     def __contains__(self, name: object) -> bool:
-        return self._path(str(name)).is_file()
+        return self.get(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
         return (path.stem for path in sorted(self._folder.glob("[!.]*.npz")))
@@ -176,16 +202,26 @@ def _numbers(values: Any) -> str:
     return ", ".join("–" if np.isnan(value) else f"{value:.4g}" for value in np.asarray(values).ravel())
 
 
-def _doubt(data: str) -> str:
-    """What a reader of a claim must know of data that are not the paper's."""
-    if is_published(data):
-        return ""
-    return f"{NAMES[data]} is not the paper's data, so that nothing is confirmed or refuted. "
+def _doubt(spec: Study) -> str:
+    """What a reader of a claim must know of a study that is not the paper's own."""
+    away = departure(spec)
+    return f"This is {away}, so that nothing is confirmed or refuted. " if away else ""
 
 
-def _verdict(data: str, measured: float, holds: bool) -> bool | None:
-    """Whether a claim on ranks holds; nothing is told for other data than the paper's, nor of one depth alone."""
-    return holds if is_published(data) and not np.isnan(measured) else None
+def _verdict(spec: Study, measured: float, holds: bool) -> bool | None:
+    """Whether a claim on ranks holds; nothing is told of a study that is not the paper's own, nor of one depth."""
+    return None if departure(spec) or np.isnan(measured) else holds
+
+
+def _shapes(dataset: "xarray.Dataset") -> str:
+    """Averages over the layers of one shape that several depths have, at the end and at the start."""
+    starts = shape_averages(dataset, moment="start")
+    told = [
+        f"{shape[0]} x {shape[1]}: {_numbers(ends)} (at the start {_numbers(starts[shape])})"
+        for shape, ends in shape_averages(dataset).items()
+        if np.sum(~np.isnan(ends)) > 1
+    ]
+    return f"Layers of one shape: {'; '.join(told)}." if told else ""
 
 
 def claims_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> list[Claim]:
@@ -194,23 +230,23 @@ def claims_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> li
     both = dataset["averages"].sel(rank="effective")
     ratios = (both.sel(moment="end") / both.sel(moment="start")).mean("run")
     all_but_last, hidden = (ends.sel(average=which).to_numpy() for which in AVERAGES)
+    _, halves = interval(both.sel(moment="end", average="all but last"))
     parts = (
-        f"By depth {', '.join(map(str, spec.depths))}: all but last {_numbers(all_but_last)}; hidden layers alone "
-        f"{_numbers(hidden)}; over the value at the start {_numbers(ratios.sel(average='all but last'))} and "
-        f"{_numbers(ratios.sel(average='hidden'))}."
+        f"By depth {', '.join(map(str, spec.depths))}: all but last {_numbers(all_but_last)} (95 % intervals ± "
+        f"{_numbers(halves)}); hidden layers alone {_numbers(hidden)}; over the value at the start "
+        f"{_numbers(ratios.sel(average='all but last'))} and {_numbers(ratios.sel(average='hidden'))}."
     )
     statement = "The average effective rank of all layers but the last falls as depth grows: largest rise"
     hidden_statement = "The same for the hidden layers alone, without the first: largest rise"
     rises = [float(np.max(np.diff(values))) if len(values) > 1 else float("nan") for values in (all_but_last, hidden)]
-    doubt = _doubt(spec.data)
     published = [
-        Claim(statement, rises[0], "at most 0 on CIFAR", _verdict(spec.data, rises[0], rises[0] <= 0), doubt + parts),
+        Claim(statement, rises[0], "at most 0 on CIFAR", _verdict(spec, rises[0], rises[0] <= 0), _doubt(spec) + parts),
         Claim(
             hidden_statement,
             rises[1],
             "told beside the published average",
             None,
-            f"{doubt}The paper does not measure it.",
+            f"The paper does not measure it. {_shapes(dataset)}",
         ),
     ]
     return [
@@ -254,7 +290,7 @@ def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
             "",
         ),
     ]
-    doubt = _doubt(spec.data)
+    doubt = _doubt(spec)
     return [
         Claim.at_least(
             "Every network learns: least training accuracy at the end",
@@ -263,20 +299,16 @@ def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
             f"Training losses, means over runs: {_numbers(dataset['loss'].isel(epoch=-1).mean('run'))}.",
         ),
         *(
-            Claim(statement, measured, "above 0", _verdict(spec.data, measured, measured > 0), doubt + note)
+            Claim(statement, measured, "above 0", _verdict(spec, measured, measured > 0), doubt + note)
             for statement, measured, note in orderings
         ),
     ]
 
 
-OPTIMISERS = {
-    "sgd": ("SGD with momentum", 0.1, 5e-4, 0.05),
-    "adam": ("Adam", 1e-3, 1e-5, 3e-3),
-    "rmsprop": ("RMSProp", 1e-3, 1e-5, 1e-3),
-}
-"""By name: words, the paper's rate and penalty, and the rate of the quick size."""
+WORDS = {"sgd": "SGD with momentum", "adam": "Adam", "rmsprop": "RMSProp"}
 
-DEPTHS = {"resnet": (18, 34, 50, 101), "vgg": (11, 13, 16, 19)}
+QUICK = {"sgd": 0.05, "adam": 3e-3, "rmsprop": 1e-3}
+"""Rates of the quick size."""
 
 FIGURES = {
     ("resnet", "sgd"): (18, 19),
@@ -295,32 +327,32 @@ NOTES = (
     "ranks have no verdict. An average over layers of different shapes changes with the mix of shapes alone, so the "
     "hidden layers, layers of one shape, and the values before training stand beside it. Not stated in the paper and "
     "settled here: networks for 32 x 32 images (a 3 x 3 convolution at the start; one linear layer at the end of VGG; "
-    "batch normalisation in both), PyTorch's starts and constants of optimisers, penalties on all parameters, 1 x 1 "
-    "convolutions of shortcuts counted as layers. Four epochs of Fashion-MNIST on an H200 are kept in "
-    "`benchmarks/results/images-nvidia-h200.json`, three runs each, two for figures 22 and 26: the averages by depth "
-    "have in all six the order from before training, which the mix of shapes makes, and rise from the second depth on; "
-    "with Adam and RMSProp layers of one shape differ between depths by less than a tenth."
+    "batch normalisation in both), PyTorch's starts and constants of optimisers, the momentum 0.9, penalties on all "
+    "parameters, shifts by up to 4 pixels with black coming in, a rate that falls at every step, epochs of whole "
+    "batches, 1 x 1 convolutions of shortcuts counted as layers, ranks against depth before and after training. Four "
+    "epochs of Fashion-MNIST on an H200 are kept in `benchmarks/results/images-nvidia-h200.json`, three runs each, two "
+    "for figures 22 and 26. There the averages by depth go with the mix of shapes: wherever two depths differ by more "
+    "than their 95 % intervals, their order is that from before training. With Adam and RMSProp layers of one shape "
+    "differ between depths by less than a tenth; with SGD by up to a half, lower in ResNet-50 than in 18, 34 and 101, "
+    "and the largest ones of VGG lower in deeper networks."
 )
 
 
 def _convolutions(family: str, optimiser: str) -> Experiment:
-    words, lr, weight_decay, quick_lr = OPTIMISERS[optimiser]
     ten, hundred = FIGURES[family, optimiser]
-    paper = ConvolutionStudy(
-        family=family, depths=DEPTHS[family], optimiser=optimiser, lr=lr, weight_decay=weight_decay
-    )
+    paper = convolutions(family, optimiser)
     return Experiment(
         id=f"completion/fig{ten}",
         source=f"Figures {ten} and {hundred}",
         shows=f"Effective ranks of the layers of {'residual' if family == 'resnet' else 'VGG'} networks trained by "
-        f"{words}. The paper says, of CIFAR: their average falls as depth grows.",
+        f"{WORDS[optimiser]}. The paper says, of CIFAR: their average falls as depth grows.",
         presets={
             "quick": dataclasses.replace(
                 paper,
                 data="digits",
                 depths=DEPTHS[family][:2],
                 width=8,
-                lr=quick_lr,
+                lr=QUICK[optimiser],
                 epochs=4,
                 batch=64,
                 images=640,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from deeplinear.experiments.catalog.completion._image_protocols import NAMES, Study, departure
 from deeplinear.nonlinear import AVERAGES, ConvolutionStudy, ReLUStudy
 from deeplinear.plots import COLOURS, PANEL
 
@@ -12,22 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {
-    "digits": "scikit-learn's digits",
-    "mnist": "5,000 digits of MNIST",
-    "fashion": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-}
 
-
-def is_published(data: str) -> bool:
-    """Whether data are the paper's own; others can neither confirm nor refute it."""
-    return data.startswith("cifar")
-
-
-def _doubt(data: str) -> str:
-    return "" if is_published(data) else " (not the paper's data)"
+def _on(spec: Study) -> str:
+    """The data, and what keeps the study from being the paper's own."""
+    away = departure(spec)
+    return f"on {NAMES[spec.data]}" + (f" ({away})" if away else "")
 
 
 def interval(values: "xarray.DataArray") -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +35,7 @@ def interval(values: "xarray.DataArray") -> tuple[np.ndarray, np.ndarray]:
 def shape_averages(
     dataset: "xarray.Dataset", rank: str = "effective", moment: str = "end"
 ) -> dict[tuple[int, int], np.ndarray]:
-    """By shape of a layer: mean rank over its layers and over runs, for every depth; NaN where none has it.
+    """By shape of a matrix: mean rank over its layers and over runs, for every depth; NaN where none has it.
 
     The last layer is left out.
 
@@ -74,7 +64,7 @@ def plot_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> "Fig
     (train, test, average), (ratio, layers, shapes) = figure.subplots(2, 3)
     family = {"resnet": "ResNet", "vgg": "VGG"}[spec.family]
     optimiser = {"sgd": "SGD", "adam": "Adam", "rmsprop": "RMSProp"}[spec.optimiser]
-    figure.suptitle(f"{family} with {optimiser} on {NAMES[spec.data]}{_doubt(spec.data)}")
+    figure.suptitle(f"{family} with {optimiser} {_on(spec)}")
     for colour, depth in zip(COLOURS, spec.depths, strict=False):
         for axes, kind in ((train, "train_accuracy"), (test, "test_accuracy")):
             mean, half = interval(dataset[kind].sel(depth=depth))
@@ -90,7 +80,8 @@ def plot_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> "Fig
     for colour, which, marker in zip(COLOURS, AVERAGES, "os", strict=False):
         both = dataset["averages"].sel(rank="effective", average=which)
         mean, half = interval(both.sel(moment="end") / both.sel(moment="start"))
-        ratio.errorbar(spec.depths, mean, half, color=colour, marker=marker, capsize=3, label=which)
+        aside = (-1 if marker == "o" else 1) * 0.008 * (spec.depths[-1] - spec.depths[0])  # both are nearly the same
+        ratio.errorbar(np.add(spec.depths, aside), mean, half, color=colour, marker=marker, capsize=3, label=which)
     ratio.axhline(1.0, color="#888888", linewidth=0.8, linestyle=":")
     ratio.set(title="average after over before training", xlabel="depth", ylabel="ratio", xticks=spec.depths)
     ratio.legend()
@@ -157,7 +148,10 @@ def _shape_lines(axes: "Axes", dataset: "xarray.Dataset", depths: tuple[int, ...
 
 
 def _legend_above(axes: "Axes", columns: int = 2) -> None:
-    """A legend over the curves, with room made for it."""
+    """A legend over the curves, with room made for it; a few words where there is no curve."""
+    if not any(np.isfinite(line.get_ydata(orig=False)).any() for line in axes.lines):
+        axes.text(0.5, 0.5, "no such layers", transform=axes.transAxes, ha="center", va="center")
+        return
     low, high = axes.get_ylim()
     if axes.get_yscale() == "log":
         axes.set_ylim(low, high * (high / low) ** 0.45)
@@ -172,7 +166,7 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
 
     figure = Figure(figsize=(2.2 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
     (loss, average), (layers, hidden) = figure.subplots(2, 2)
-    figure.suptitle(f"Fully connected ReLU networks on {NAMES[spec.data]}{_doubt(spec.data)}")
+    figure.suptitle(f"Fully connected ReLU networks {_on(spec)}")
     for style, marker, start in (("-", "o", "gaussian"), ("--", "s", "identity")):
         one = dataset.sel(start=start)
         for colour, depth in zip(COLOURS, spec.depths, strict=False):
@@ -205,7 +199,7 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
                 linewidth=1.0,
                 label=f"{start}, at the start",
             )
-    loss.set(title="training loss", xlabel="epoch", ylabel="cross-entropy", yscale="log")
+    loss.set(title="training loss (at depth 2 both are one)", xlabel="epoch", ylabel="cross-entropy", yscale="log")
     _legend_above(loss)
     for axes, title in (
         (average, "average stable rank, all but last"),
@@ -213,6 +207,6 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
     ):
         axes.set(title=title, xlabel="depth", ylabel="stable rank", xticks=spec.depths, yscale="log")
         _legend_above(axes)
-    layers.set(title="each layer, trained", xlabel="layer", ylabel="stable rank")
+    layers.set(title="each layer, trained (lines as above)", xlabel="layer", ylabel="stable rank")
     layers.xaxis.get_major_locator().set_params(integer=True)
     return figure
