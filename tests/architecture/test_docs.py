@@ -129,6 +129,6 @@ def test_modules_have_docstrings(module: str) -> None:
     assert ast.get_docstring(syntax(modules()[module]))
 
 
-def test_every_subpackage_is_in_the_layout_of_the_readme() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_every_subpackage_is_in_the_layout() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert [name for name in subpackages() if not re.search(rf"^{name}/ ", text, flags=re.MULTILINE)] == []
