@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, check_count, check_number, flatten, near_name, unflatten
+from deeplinear.core import Params, check_count, check_number, near_name, unflatten
 from deeplinear.dynamics import GradientDescent, simulate
 from deeplinear.exact import Correlations, correlations_of, eigensystem, kernel_distance, propagate, regime, stacked
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.experiments.catalog.exact._tasks import draw_rotation, draw_task, layers_of
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.plots import COLOURS, PANEL
-from deeplinear.probes import probe
+from deeplinear.probes import weights
 
 if TYPE_CHECKING:
     import xarray
@@ -147,12 +147,6 @@ def _paths(
         return jax.lax.scan(move, start, jnp.diff(times, prepend=0.0))[1]
 
     return jax.vmap(follow)(first, second, targets)
-
-
-@probe(dims=("weight",))
-def weights(t: Float[Array, ""], params: Params, problem: Problem) -> Float[Array, " size"]:
-    """All entries of all layers."""
-    return flatten(params)
 
 
 @jax.jit

@@ -9,11 +9,12 @@ import numpy as np
 from deeplinear.core import Params, check_count, check_number
 from deeplinear.dynamics import GradientDescent, GradientFlow, simulate
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.experiments.catalog.network._layers import gaussian_layers, laws_of, recorded_layers, weights
+from deeplinear.experiments.catalog.network._layers import gaussian_layers, recorded_layers
+from deeplinear.experiments.catalog.network._recording import imbalances
 from deeplinear.landscape import diagonal_target
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.plots import COLOURS, PANEL, REST
-from deeplinear.probes import loss
+from deeplinear.probes import loss, weights
 
 if TYPE_CHECKING:
     import xarray
@@ -91,7 +92,7 @@ def run_descent(spec: Descent, context: Context) -> "xarray.Dataset":
             )
         )
         layers = recorded_layers(run, shapes)
-        laws = laws_of(layers)
+        laws = imbalances(layers)
         # Gradients by plain products, from the layers that were recorded.
         before = [np.broadcast_to(np.eye(spec.widths[0]), (steps + 1, spec.widths[0], spec.widths[0]))]
         for layer in layers:
@@ -100,7 +101,7 @@ def run_descent(spec: Descent, context: Context) -> "xarray.Dataset":
         for k in range(len(layers) - 1, -1, -1):
             speeds.insert(0, back @ np.swapaxes(before[k], -1, -2))
             back = np.swapaxes(layers[k], -1, -2) @ back
-        told = [lr**2 * law[:-1] for law in laws_of(speeds)]
+        told = [lr**2 * law[:-1] for law in imbalances(speeds)]
         changes = [np.diff(law, axis=0) for law in laws]
         size = max(np.max(np.abs(law)) for law in laws)
         drift = np.max([np.linalg.norm(law - law[0], axis=(1, 2)) for law in laws], axis=0)
@@ -115,7 +116,7 @@ def run_descent(spec: Descent, context: Context) -> "xarray.Dataset":
             }
         )
         context.progress((number + 1) / len(spec.steps), f"{steps} steps")
-    flow_laws = laws_of(recorded_layers(flow, shapes))
+    flow_laws = imbalances(recorded_layers(flow, shapes))
     return xarray.Dataset(
         {
             **{

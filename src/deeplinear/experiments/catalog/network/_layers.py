@@ -1,20 +1,9 @@
-"""What figures of variants of the flow share: Gaussian layers, records of all layers, what layers conserve."""
-
-import itertools
-from typing import Any
+"""What figures of variants of the flow share: Gaussian layers, and records of all layers."""
 
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params, Trajectory, flatten
-from deeplinear.models import Problem
-from deeplinear.probes import probe
-
-
-@probe(dims=("weight",))
-def weights(t: Any, params: Params, problem: Problem) -> Any:
-    """All entries of all layers."""
-    return flatten(params)
+from deeplinear.core import Params, Trajectory
 
 
 def recorded_layers(run: Trajectory, shapes: tuple[tuple[int, int], ...]) -> list[np.ndarray]:
@@ -26,11 +15,3 @@ def recorded_layers(run: Trajectory, shapes: tuple[tuple[int, int], ...]) -> lis
 
 def gaussian_layers(rng: np.random.Generator, shapes: tuple[tuple[int, int], ...], scale: float) -> Params:
     return tuple(jnp.asarray(scale * rng.standard_normal(shape), dtype=float) for shape in shapes)
-
-
-def laws_of(layers: list[np.ndarray]) -> list[np.ndarray]:
-    """W_{l+1}ᵀW_{l+1} − W_lW_lᵀ at all times."""
-    return [
-        np.swapaxes(above, -1, -2) @ above - below @ np.swapaxes(below, -1, -2)
-        for below, above in itertools.pairwise(layers)
-    ]

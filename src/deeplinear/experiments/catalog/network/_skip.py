@@ -9,7 +9,8 @@ import numpy as np
 from deeplinear.core import Params, check_count, check_number
 from deeplinear.dynamics import GradientFlow, ensemble
 from deeplinear.experiments._base import Claim, Context, Experiment
-from deeplinear.experiments.catalog.network._layers import gaussian_layers, laws_of, recorded_layers, weights
+from deeplinear.experiments.catalog.network._layers import gaussian_layers, recorded_layers
+from deeplinear.experiments.catalog.network._recording import imbalances
 from deeplinear.landscape import diagonal_target
 from deeplinear.models import (
     DeepLinear,
@@ -21,7 +22,7 @@ from deeplinear.models import (
     surviving_laws,
 )
 from deeplinear.plots import COLOURS, PANEL
-from deeplinear.probes import loss
+from deeplinear.probes import loss, weights
 
 if TYPE_CHECKING:
     import xarray
@@ -77,7 +78,7 @@ def run_skip(spec: Skip, context: Context) -> "xarray.Dataset":
     )
     chain, plain = (recorded_layers(runs.member(k), skip.model.shapes) for k in range(2))
     own, alone = (
-        [c[:, :width, :width] for c, width in zip(laws_of(layers), spec.widths[1:-1], strict=True)]
+        [c[:, :width, :width] for c, width in zip(imbalances(layers), spec.widths[1:-1], strict=True)]
         for layers in (chain, plain)
     )
     moved = [[np.linalg.norm(c - c[0], axis=(1, 2)) for c in laws] for laws in (own, alone)]
@@ -85,7 +86,7 @@ def run_skip(spec: Skip, context: Context) -> "xarray.Dataset":
     inside = first > 0 and last < len(spec.widths) - 1
     total = own[first - 1] + own[last - 1] if inside else np.zeros((spec.points, 1, 1))
     told = surviving_laws(skip.model)
-    everywhere = [np.abs(c - c[0]).max(axis=0) for c in laws_of(chain)]
+    everywhere = [np.abs(c - c[0]).max(axis=0) for c in imbalances(chain)]
     survive = max(float(c[kept].max(initial=0.0)) for c, kept in zip(everywhere, told, strict=True))
     fixed = max(
         float(np.abs(np.where(np.asarray(m), 0, w - w[0])).max()) for m, w in zip(skip.model.masks, chain, strict=True)
