@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from deeplinear.experiments import Context
-from deeplinear.experiments.catalog.exact._representations import EXPERIMENTS, FUNNEL, Hierarchy, Movement
+from deeplinear.experiments.catalog.exact._hierarchy import EXPERIMENTS as HIERARCHY, Hierarchy
+from deeplinear.experiments.catalog.exact._movement import EXPERIMENTS as MOVEMENT, FUNNEL, Movement
 from deeplinear.plots import paper_style
 
 pytestmark = pytest.mark.slow
 
-FIGURES = {experiment.id: experiment for experiment in EXPERIMENTS}
+FIGURES = {experiment.id: experiment for experiment in (*HIERARCHY, *MOVEMENT)}
 
 
 @pytest.mark.covers("exact:fig4")

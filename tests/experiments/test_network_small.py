@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 
 from deeplinear.cli._main import app
 from deeplinear.experiments import Context, Experiment
-from deeplinear.experiments.catalog.network import _scalar, _small
+from deeplinear.experiments.catalog.network import _cube, _plane, _scalar, _slices
 from deeplinear.plots import paper_style
 
-FIGURES = {experiment.id: experiment for experiment in (*_scalar.EXPERIMENTS, *_small.EXPERIMENTS)}
+FIGURES = {
+    experiment.id: experiment for module in (_scalar, _plane, _cube, _slices) for experiment in module.EXPERIMENTS
+}
 
 
 def made(figure: Experiment, **changes: object) -> object:
@@ -104,6 +106,6 @@ def test_specs_that_cannot_be_drawn_are_refused() -> None:
     with pytest.raises(ValueError, match="starts must have 4 numbers"):
         _scalar.Learning(starts=(0.1,))
     with pytest.raises(ValueError, match="border must be at least 8"):
-        _small.Plane(border=2)
+        _plane.Plane(border=2)
     with pytest.raises(ValueError, match="laws must be at most 4"):
-        _small.Slices(laws=(5.0,))
+        _slices.Slices(laws=(5.0,))

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from deeplinear.experiments import Context
-from deeplinear.experiments.catalog.network._variants import EXPERIMENTS, Bottleneck, Descent, LowRank, Skip
+from deeplinear.experiments.catalog.network._bottleneck import EXPERIMENTS as BOTTLENECK, Bottleneck
+from deeplinear.experiments.catalog.network._descent import EXPERIMENTS as DESCENT, Descent
+from deeplinear.experiments.catalog.network._low_rank import EXPERIMENTS as LOW_RANK, LowRank
+from deeplinear.experiments.catalog.network._skip import EXPERIMENTS as SKIP, Skip
 from deeplinear.plots import paper_style
 
-CATALOG = {experiment.id: experiment for experiment in EXPERIMENTS}
+CATALOG = {experiment.id: experiment for experiment in (*LOW_RANK, *DESCENT, *SKIP, *BOTTLENECK)}
 
 
 def carried_out(name: str, **changes):

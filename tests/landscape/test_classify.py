@@ -31,8 +31,8 @@ from deeplinear.landscape import (
     swap_direction,
     zero_direction,
 )
-from deeplinear.landscape._classify import reduced_by
 from deeplinear.landscape._nearest import _hessian
+from deeplinear.landscape._reduced_layers import reduced_by
 from deeplinear.models import Completion, DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
 
 POINTS = 80

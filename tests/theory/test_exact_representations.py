@@ -8,9 +8,10 @@ import pytest
 
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.theory import STATUS, examine, verify
-from deeplinear.theory.exact import _convergence, _representations
+from deeplinear.theory.exact import _convergence, _kernel, _large_lambda, _recovery, _training_end
 
-CHECKS = {c.id: c for module in (_representations, _convergence) for c in module.CHECKS}
+MODULES = (_recovery, _training_end, _large_lambda, _kernel, _convergence)
+CHECKS = {c.id: c for module in MODULES for c in module.CHECKS}
 INSTANCES = 3
 STATEMENTS = (
     pytest.param("exact/theorem-5.2", marks=pytest.mark.covers("exact:S15"), id="exact/theorem-5.2"),

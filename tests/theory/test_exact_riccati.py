@@ -6,9 +6,10 @@ import pytest
 
 from deeplinear.models import DeepLinear, Problem, Regression
 from deeplinear.theory import STATUS, examine, verify
-from deeplinear.theory.exact import _riccati, _riccati_errata
+from deeplinear.theory.exact import _balance, _closed_forms, _consequences, _riccati, _riccati_errata
 
-CHECKS = {check.id: check for module in (_riccati, _riccati_errata) for check in module.CHECKS}
+MODULES = (_balance, _riccati, _closed_forms, _consequences, _riccati_errata)
+CHECKS = {check.id: check for module in MODULES for check in module.CHECKS}
 INSTANCES = 3
 STATEMENTS = (
     pytest.param("exact/theorem-a2", marks=pytest.mark.covers("exact:S1"), id="exact/theorem-a2"),

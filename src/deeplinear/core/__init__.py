@@ -1,6 +1,7 @@
 """The ground: annotations, errors, linear algebra, integrators, trajectories."""
 
 from deeplinear._about import near_name as near_name
+from deeplinear.core._arrays import as_array as as_array
 from deeplinear.core._describe import describe as describe
 from deeplinear.core._errors import (
     RESULTS as RESULTS,

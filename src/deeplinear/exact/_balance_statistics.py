@@ -16,8 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_count, check_finite, check_shape, is_concrete
-from deeplinear.exact._block_algebra import as_array
+from deeplinear.core import as_array, check_count, check_finite, check_shape, is_concrete
 from deeplinear.models import (
     AbstractInit,
     DeepLinear,
@@ -106,7 +105,7 @@ def layer_variances(init: AbstractInit, widths: Sequence[int]) -> Float[Array, "
     inp, hidden, out = _widths(where, widths)
     if isinstance(init, MatchedGaussian):
         init = Gaussian(init.std(DeepLinear((inp, hidden, out))))
-    return _layer_variances(init, *map(as_array, (inp, hidden, out)))
+    return _layer_variances(init, *(as_array(width, float) for width in (inp, hidden, out)))
 
 
 @eqx.filter_jit
@@ -381,7 +380,7 @@ def _widths(where: str, widths: Sequence[int]) -> tuple[int, int, int]:
 
 def _variances(where: str, variances: object) -> Float[Array, "2"]:
     """Two variances, or a refusal."""
-    array = as_array(variances)
+    array = as_array(variances, float)
     check_shape(where, "variances", array, (2,))
     check_finite(where, "variances", array)
     if is_concrete(array) and float(np.min(np.asarray(array))) < 0:
@@ -393,7 +392,7 @@ def _ratios(where: str, k: ArrayLike, r: ArrayLike) -> tuple[Float[Array, "..."]
     """Ratios of widths, or a refusal."""
     pair = []
     for name, value in (("k", k), ("r", r)):
-        array = as_array(value)
+        array = as_array(value, float)
         check_finite(where, name, array)
         if is_concrete(array) and array.size and not float(np.min(np.asarray(array))) > 0:
             raise ValueError(f"{where}: {name} must be greater than 0, but holds {np.min(np.asarray(array)):g}.")

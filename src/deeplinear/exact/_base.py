@@ -19,13 +19,13 @@ from deeplinear.core import (
     Params,
     Stack,
     Trajectory,
+    as_array,
     check_number,
     check_shape,
     describe,
     is_concrete,
     one_at_a_time,
 )
-from deeplinear.exact._block_algebra import as_array
 from deeplinear.models import DeepLinear, Problem
 from deeplinear.probes import checked_probes, dimension_names, loss
 
@@ -162,7 +162,7 @@ class AbstractSolution(eqx.Module):
 
 def moments_of(t: ArrayLike) -> Float[Array, "*times"]:
     """One time or several, from 0 on, as an array; or a refusal."""
-    times = as_array(t)
+    times = as_array(t, float)
     if times.ndim > 1:
         raise ValueError(f"AbstractSolution: t must be a time or a list of times, but has shape {times.shape}.")
     if is_concrete(times) and times.size:

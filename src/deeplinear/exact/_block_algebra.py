@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_count, check_x64, is_concrete
+from deeplinear.core import as_array, check_count, check_x64, is_concrete
 
 SMALLEST, LARGEST = 1e-300, 1e300  # of positive numbers: between them, sizes of a problem cannot overflow unseen
 DEEPEST = 1e15  # L - 2 still has its digits
@@ -27,13 +27,6 @@ Numbers: TypeAlias = ArrayLike | Sequence[Any]
 
 def _is_seen(value: Any) -> bool:
     return all(map(is_concrete, jax.tree.leaves(value)))
-
-
-def as_array(value: Any) -> Float[Array, "..."]:
-    """Numbers as a 64-bit array; by NumPy where they are seen, since JAX compiles a conversion for every shape."""
-    if _is_seen(value) and not isinstance(value, jax.Array):
-        value = np.asarray(value, dtype=float)
-    return jnp.asarray(value, dtype=float)
 
 
 def checked(
@@ -66,7 +59,7 @@ def checked(
                 index = tuple(int(i) for i in np.argwhere(bad)[0])
                 entry = f"entry {index} is" if seen.ndim else "is"
                 raise ValueError(f"{where}: {name} must be {wanted}, but {entry} {seen[index]:g}.")
-    return as_array(value)
+    return as_array(value, float)
 
 
 def positive(where: str, name: str, value: Numbers) -> Float[Array, "*batch"]:

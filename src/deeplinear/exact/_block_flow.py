@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float
 from deeplinear.core import is_concrete
 from deeplinear.exact._block_algebra import BlockMatrix, alpha_m_eigenvalues, checked
 from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from, log_quotient
-from deeplinear.exact._layer_modes import _longer, _seen
+from deeplinear.exact._shared_shapes import longer, seen
 
 PANELS = 2048
 NEWTON_STEPS = 8
@@ -332,10 +332,10 @@ class BlockFlow(eqx.Module):
         """
         numbers = (self.depth, self.lambda1, self.lambda2, self.lambda3, self.limit.log_ratio)
         clock = self._clock()
-        xp, moments, *_ = _seen(times, *numbers, *jax.tree.leaves(clock))
+        xp, moments, *_ = seen(times, *numbers, *jax.tree.leaves(clock))
         if xp is jnp:
             return function(clock, numbers, times)
-        found = function(clock, numbers, _longer(np, moments.reshape(-1)))
+        found = function(clock, numbers, longer(np, moments.reshape(-1)))
         return jax.tree.map(
             lambda x: jnp.asarray(np.asarray(x)[: moments.size].reshape(moments.shape), dtype=float), found
         )

@@ -16,13 +16,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from deeplinear.core import (
     Params,
+    as_array,
     check_finite,
     check_shape,
     check_x64,
     is_concrete,
     one_at_a_time,
 )
-from deeplinear.exact._block_algebra import as_array, spread
+from deeplinear.exact._block_algebra import spread
 from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import BALANCE_TOLERANCE, checked_two_layers
 
@@ -79,7 +80,7 @@ class Continual(eqx.Module):
         Args:
             times: From 0 to the end of the last task, in any order and shape.
         """
-        given = as_array(times)
+        given = as_array(times, float)
         over, end = _outside(self.durations, given)
         message = "Continual: times must lie between 0 and the end of the last task"
         if is_concrete(over) and bool(over):
@@ -182,7 +183,7 @@ def continual(
     for position, sigma in enumerate(sigmas):
         check_shape(where, f"targets[{position}]", sigma, (out, inp))
         check_finite(where, f"targets[{position}]", sigma)
-    lengths = as_array(durations)
+    lengths = as_array(durations, float)
     if lengths.ndim == 0:
         lengths = spread(lengths, (len(sigmas),))
     check_shape(where, "durations", lengths, (len(sigmas),))

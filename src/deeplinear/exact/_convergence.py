@@ -20,6 +20,7 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -28,7 +29,6 @@ from deeplinear.core import (
     one_at_a_time,
     spectrum,
 )
-from deeplinear.exact._block_algebra import as_array
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._printed_forms import overlaps
 from deeplinear.exact._representations import limit
@@ -147,13 +147,13 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
     """
     where = "late_rate"
     check_x64(where)
-    sigma = as_array(target)
+    sigma = as_array(target, float)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     check_number(where, "lam", lam)
     hidden = min(sigma.shape) if hidden is None else hidden
     check_count(where, "hidden", hidden, at_least=1)
-    return _late_rate(sigma, as_array(lam), int(hidden))
+    return _late_rate(sigma, as_array(lam, float), int(hidden))
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -25,7 +25,9 @@ from deeplinear.core import (
     is_concrete,
 )
 from deeplinear.exact._block_algebra import Numbers, checked, positive, spread
-from deeplinear.exact._layer_modes import _log_smallest, _seen, layer_mode
+from deeplinear.exact._layer_modes import layer_mode
+from deeplinear.exact._mode_flow import log_smallest
+from deeplinear.exact._shared_shapes import seen
 
 
 class Ending(enum.IntEnum):
@@ -163,7 +165,7 @@ def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Arr
     """
     xi, values = _checked("diagonal_flow", weights, sigma)
     found = layer_mode(times, np.asarray(xi).T if is_concrete(xi) else xi.T, values)  # modes, times, layers
-    xp, found = _seen(found)
+    xp, found = seen(found)
     return jnp.asarray(xp.moveaxis(found, 0, -1), dtype=float)
 
 
@@ -208,7 +210,7 @@ def _squares(excess: Float[Array, " depth"], target: Float[Array, ""]) -> Float[
     """Squares at the minimum, x + k_i."""
     depth = excess.shape[0]
     other = jnp.arange(depth) != jnp.argmin(excess)
-    log_y = _log_smallest(jnp.where(other, excess, 0.0), other, jnp.log(target), jnp.asarray(depth, dtype=float))
+    log_y = log_smallest(jnp.where(other, excess, 0.0), other, jnp.log(target), jnp.asarray(depth, dtype=float))
     return jnp.exp(2 * log_y) + excess
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from deeplinear.core import HypothesisError, Matrix, Params, check_finite, check_x64, is_concrete
-from deeplinear.exact._block_algebra import as_array
+from deeplinear.core import HypothesisError, Matrix, Params, as_array, check_finite, check_x64, is_concrete
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 
 
@@ -134,7 +133,7 @@ class DisconnectedSolution(eqx.Module):
         Returns:
             Layers, first-acting first, with the axes of `times` in front.
         """
-        t = as_array(times)
+        t = as_array(times, float)
         check_finite("DisconnectedSolution.params", "times", t)
         if is_concrete(t) and np.any(np.asarray(t) < 0):
             raise ValueError(f"DisconnectedSolution.params: times must be at least 0, but reach {np.min(t):g}.")

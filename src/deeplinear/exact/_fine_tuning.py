@@ -13,6 +13,7 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -22,7 +23,6 @@ from deeplinear.core import (
     one_at_a_time,
     random_orthogonal,
 )
-from deeplinear.exact._block_algebra import as_array
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import checked_two_layers
 from deeplinear.models import feasible_lambda, lambda_estimate, two_balanced_layers
@@ -219,7 +219,7 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     sigma = jnp.asarray(target, dtype=float)
     check_shape(where, "target", sigma, (params[1].shape[0], params[0].shape[1]))
     check_finite(where, "target", sigma)
-    when = as_array(times)
+    when = as_array(times, float)
     check_finite(where, "times", when)
     if is_concrete(when) and np.any(np.asarray(when) < 0):
         raise ValueError(f"{where}: times must be at least 0, but the smallest is {np.min(np.asarray(when)):g}.")
@@ -230,7 +230,7 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     check_finite(where, "lams", values)
     widths = (params[0].shape[1], params[0].shape[0], params[1].shape[0])
     for extreme in (values.min(initial=0.0), values.max(initial=0.0)):
-        feasible_lambda(where, as_array(0.0), as_array(extreme), widths)
+        feasible_lambda(where, as_array(0.0, float), as_array(extreme, float), widths)
     return _losses(_frame(where, params, None), sigma, jnp.asarray(values, dtype=float), when)
 
 

@@ -6,8 +6,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, check_finite, check_number, check_shape, check_x64, is_concrete
-from deeplinear.exact._block_algebra import as_array
+from deeplinear.core import (
+    HypothesisError,
+    Matrix,
+    as_array,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    is_concrete,
+)
 
 FULL_RANK = 1e-12
 """Smallest singular value, relative to the largest, of a product of full rank."""
@@ -48,7 +56,7 @@ def function_space_field(product: object, target: object, lam: ArrayLike) -> Mat
     for name, array in (("product", function), ("target", sigma)):
         check_finite(where, name, array)
     check_number(where, "lam", lam)
-    speed, values = _field(function, sigma, as_array(lam))
+    speed, values = _field(function, sigma, as_array(lam, float))
     if is_concrete(values):
         smallest, largest = float(np.asarray(values)[-1]), float(np.asarray(values)[0])
         share = smallest / largest if largest > 0 else 0.0

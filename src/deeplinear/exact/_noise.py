@@ -13,8 +13,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, check_count, check_finite, check_number, check_shape, check_x64, is_concrete
-from deeplinear.exact._block_algebra import as_array
+from deeplinear.core import (
+    Params,
+    as_array,
+    check_count,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    is_concrete,
+)
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance, layer_strengths
 
 HALVINGS = 100
@@ -46,7 +54,7 @@ def input_noise_loss(
     modes = _strengths(where, strengths)
     noise = _nonnegative(where, "std", std)
     check_number(where, "floor", floor)
-    return _input_noise(modes, noise, 1.0 if as_printed else 0.5, as_array(floor))
+    return _input_noise(modes, noise, 1.0 if as_printed else 0.5, as_array(floor, float))
 
 
 @jax.jit
@@ -95,11 +103,11 @@ def weight_noise_loss(
     modes = _padded(where, strengths, (inp, hidden, out))
     noise = _nonnegative(where, "std", std)
     check_number(where, "floor", floor)
-    scale = as_array(lam)
+    scale = as_array(lam, float)
     check_finite(where, "lam", scale)
     _check_feasible(where, scale, (inp, hidden, out))
     sign = -1.0 if as_printed else 1.0
-    return _weight_noise(modes, scale, noise, np.array([inp, hidden, out], dtype=float), sign, as_array(floor))
+    return _weight_noise(modes, scale, noise, np.array([inp, hidden, out], dtype=float), sign, as_array(floor, float))
 
 
 def noisy_loss(
@@ -279,7 +287,7 @@ def _widths(where: str, widths: Sequence[int]) -> tuple[int, int, int]:
 
 def _nonnegative(where: str, name: str, value: object) -> Float[Array, "..."]:
     """Finite numbers that are not negative, or a refusal."""
-    array = as_array(value)
+    array = as_array(value, float)
     check_finite(where, name, array)
     if is_concrete(array) and array.size and float(np.min(np.asarray(array))) < 0:
         raise ValueError(f"{where}: {name} must not be negative, but holds {np.min(np.asarray(array)):g}.")

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
-from deeplinear.exact._block_algebra import as_array
+from deeplinear.core import Matrix, as_array, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.models import layer_strengths
@@ -86,7 +85,7 @@ def phase_map(
 
 
 def _axis(where: str, name: str, given: Any) -> Float[Array, " values"]:
-    values = jnp.atleast_1d(as_array(given))
+    values = jnp.atleast_1d(as_array(given, float))
     check_shape(where, name, values, (None,))
     check_finite(where, name, values)
     return values

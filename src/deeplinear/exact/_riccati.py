@@ -23,8 +23,17 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_count, check_finite, check_number, check_shape, check_x64, is_concrete
-from deeplinear.exact._block_algebra import as_array
+from deeplinear.core import (
+    Matrix,
+    Params,
+    as_array,
+    check_count,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    is_concrete,
+)
 
 REACH = 300.0
 r"""Largest $\max|L|\,\Delta t$ of one step of derivatives: $e^{300}$ and its square root of a sum of squares are
@@ -326,7 +335,7 @@ def propagate(
     where = "propagate"
     check_number(where, "t", t, at_least=0)
     check_shape(where, "factor", factor, (system.inp + system.out, None))
-    time = as_array(t)
+    time = as_array(t, float)
     if not is_concrete(time):
         time = eqx.error_if(time, ~(time >= 0), "propagate: t must be at least 0, but is not.")
     return propagated(factor, system, time, steps)
@@ -553,13 +562,13 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 def _task(where: str, target: object, lam: ArrayLike) -> tuple[Matrix, Float[Array, ""]]:
     """Target and relative scale as arrays, or a refusal."""
     check_x64(where)
-    sigma = as_array(target)
+    sigma = as_array(target, float)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     if 0 in sigma.shape:
         raise ValueError(f"{where}: target must have at least one row and one column, but has shape {sigma.shape}.")
     check_number(where, "lam", lam)
-    return sigma, as_array(lam)
+    return sigma, as_array(lam, float)
 
 
 def _blocks(matrix: Float[Array, "*batch size size"], inp: int) -> Correlations:

@@ -15,9 +15,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from deeplinear.core import check_count, check_x64, is_concrete
-from deeplinear.exact._block_algebra import Numbers, as_array, broadcast, checked, positive
-from deeplinear.exact._layer_modes import LARGEST, SMALLEST, _count, _filled, _longer, _seen, _times_of, layer_mode
+from deeplinear.core import as_array, check_count, check_x64, is_concrete
+from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
+from deeplinear.exact._layer_modes import LARGEST, SMALLEST, layer_mode, times_of
+from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen
 
 LONGEST = 600.0
 """Logarithm of the longest plateau that is computed with."""
@@ -63,7 +64,7 @@ def _speed(place: Float[Array, "..."], value: Float[Array, "..."], depth: int) -
 
 def _places(where: str, z: Numbers, sigma: Numbers) -> list[Float[Array, "..."]]:
     """Any numbers, of one shape."""
-    return broadcast(where, z=as_array(z), sigma=as_array(sigma))
+    return broadcast(where, z=as_array(z, float), sigma=as_array(sigma, float))
 
 
 def scalar_curvature(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
@@ -131,8 +132,8 @@ def scalar_time(start: Numbers, end: Numbers, sigma: Numbers, depth: int) -> Flo
         24.9045562892
     """
     where = "scalar_time"
-    xp, first, last, value = _seen(*_prepared(where, depth, start=start, end=end, sigma=sigma))
-    flat = [_longer(xp, array.reshape(-1)) for array in (first, last, value)]
+    xp, first, last, value = seen(*_prepared(where, depth, start=start, end=end, sigma=sigma))
+    flat = [longer(xp, array.reshape(-1)) for array in (first, last, value)]
     away, near, across = _way(*flat, np.asarray(depth, dtype=float))
     if is_concrete(across) and np.any(bad := np.asarray(across)[: value.size].reshape(value.shape)):
         place = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -140,10 +141,10 @@ def scalar_time(start: Numbers, end: Numbers, sigma: Numbers, depth: int) -> Flo
             f"{where}: start and end must lie on one side of sigma^(1/depth) = "
             f"{float(value[place]) ** (1 / depth):g}, but are {float(first[place]):g} and {float(last[place]):g}."
         )
-    filled, layers = _filled(xp, _repeated(away, depth))
-    missing = _longer(xp, xp.asarray(near)[:, None], 1)
+    filled, layers = filled_up(xp, _repeated(away, depth))
+    missing = longer(xp, xp.asarray(near)[:, None], 1)
     unused = xp.full_like(missing, -1.0)  # the product itself, which may be too small for a number: only its logarithm
-    times = _times_of(filled, flat[2], unused, missing, layers, _count(xp, value.size))
+    times = times_of(filled, flat[2], unused, missing, layers, mode_count(xp, value.size))
     found = _signed(*flat, near, times, layers)
     return jnp.asarray(xp.asarray(found)[: value.size].reshape(value.shape), dtype=float)
 
@@ -201,13 +202,13 @@ def scalar_state(start: Numbers, sigma: Numbers, depth: int, t: Numbers) -> Floa
         0.89482507829
     """
     first, value = _prepared("scalar_state", depth, start=start, sigma=sigma)
-    _, found = _seen(layer_mode(t, _repeated(first, depth), value))
+    _, found = seen(layer_mode(t, _repeated(first, depth), value))
     return jnp.asarray(found[..., 0], dtype=float)
 
 
 def _repeated(array: Float[Array, "*batch"], depth: int) -> Any:
     """The same for every layer."""
-    xp, array = _seen(array)
+    xp, array = seen(array)
     return xp.stack([array] * depth, axis=-1)
 
 

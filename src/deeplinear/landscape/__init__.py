@@ -57,7 +57,7 @@ from deeplinear.landscape._canonical import (
     criticality_residual as criticality_residual,
     detect_signature as detect_signature,
 )
-from deeplinear.landscape._classify import (
+from deeplinear.landscape._certificates import (
     KIND as KIND,
     Classification as Classification,
     Descent as Descent,
@@ -67,6 +67,8 @@ from deeplinear.landscape._classify import (
     Remeasured as Remeasured,
     Slope as Slope,
     Tightened as Tightened,
+)
+from deeplinear.landscape._classify import (
     classify as classify,
     is_tightened as is_tightened,
     pair_ranks as pair_ranks,

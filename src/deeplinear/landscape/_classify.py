@@ -8,17 +8,14 @@ both, the point is *tightened*, and with $S = \{1, \dots, r\}$ it is a *non-stri
 direction, and the loss falls at a higher order only. Recognition runs on the host.
 """
 
-import dataclasses
-import enum
 import itertools
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, check_number, check_x64, inner, norm
-from deeplinear.landscape._arguments import Layers, Signature, check_range, host_layers, set_name, widths_of
+from deeplinear.core import HypothesisError, Params, check_number, check_x64
+from deeplinear.landscape._arguments import Layers
 from deeplinear.landscape._canonical import (
     CONVERGED,
     CanonicalForm,
@@ -28,7 +25,18 @@ from deeplinear.landscape._canonical import (
     form_of,
     multiply,
 )
-from deeplinear.landscape._critical import critical_value, gradient_of, rectangular, size_of
+from deeplinear.landscape._certificates import (
+    KIND,
+    Certificate,
+    Classification,
+    Descent,
+    Least,
+    NegativeDirection,
+    PairRanks,
+    Slope,
+    Tightened,
+)
+from deeplinear.landscape._critical import critical_value, size_of
 from deeplinear.landscape._directions import (
     NEGLIGIBLE,
     Direction,
@@ -41,443 +49,15 @@ from deeplinear.landscape._directions import (
     rank_between,
     swap_direction,
 )
-from deeplinear.landscape._reduction import WEAK, Reduction, reduction_of
-from deeplinear.models import Problem, checked_problem
+from deeplinear.landscape._reduced_layers import Reduced, reduced_layers
+from deeplinear.landscape._reduction import WEAK
+from deeplinear.models import Problem
 
 CRITICAL = 1e-6
 r"""Largest norm of the gradient in reduced coordinates, as a share of $\sigma_1^{2-1/L}$, at a critical point."""
 
 ROUNDING = 1e-10
 r"""Gradients below this share of $\sigma_1^{2-1/L}$ are rounding; above it the point is only nearly critical."""
-
-RANKS = 1e-7
-"""Singular values of products of layers below this share of the largest, or of what learnt modes make, are zero."""
-
-AGREEMENT = 1e-6
-"""Relative difference up to which a number measured again is the one that was certified."""
-
-
-class KIND(enum.Enum):
-    """What a point is. The value is the word a person reads."""
-
-    regular = "regular point"
-    global_minimum = "global minimum"
-    strict_saddle = "strict saddle"
-    non_strict_saddle = "non-strict saddle"
-
-
-@dataclasses.dataclass(frozen=True)
-class Remeasured:
-    """A certificate measured again by the derivatives and values of the problem itself.
-
-    Attributes:
-        holds: Whether the certificate says the truth.
-        measured: The numbers, by name.
-    """
-
-    holds: bool
-    measured: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Slope:
-    """The gradient of a regular point: the loss falls against it.
-
-    Attributes:
-        direction: Unit vector against the gradient.
-        slope: Derivative of the loss along it, minus the norm of the gradient.
-    """
-
-    direction: Params
-    slope: float
-
-    def verify(self, problem: Problem, params: Params) -> Remeasured:
-        """Measure the slope by the gradient of the problem."""
-        slope = float(inner(problem.gradient(params), self.direction))
-        return Remeasured(slope < 0 and _near(slope, self.slope), {"slope": slope})
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What there is to say, as pairs of label and text."""
-        return [("certificate", f"the loss falls against the gradient with slope {self.slope:.6g}")]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        return {"proves": "slope", "slope": self.slope, "direction": _plain(self.direction)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Least:
-    """The loss of a global minimum beside the least that networks of these widths reach.
-
-    Attributes:
-        value: Loss.
-        least: Half the sum of squares of the modes that the widths cannot carry, and what no linear map can fit.
-    """
-
-    value: float
-    least: float
-
-    def verify(self, problem: Problem, params: Params) -> Remeasured:
-        """Measure the loss again."""
-        value = float(problem.value(params))
-        scale = max(float(problem.loss.value(jnp.zeros(problem.model.product_shape))), abs(self.least)) or 1.0
-        return Remeasured(abs(value - self.least) <= AGREEMENT * scale, {"value": value})
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What there is to say, as pairs of label and text."""
-        return [("certificate", f"loss {self.value:.6g}, the least for these widths is {self.least:.6g}")]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        return {"proves": "least", "value": self.value, "least": self.least}
-
-
-@dataclasses.dataclass(frozen=True)
-class NegativeDirection:
-    r"""A direction along which the Hessian form is negative: the saddle is strict.
-
-    Attributes:
-        direction: $V$ of unit norm, in the coordinates of the problem.
-        value: $\mathrm{Hess}(W; V)$ at the given layers, which is its Rayleigh quotient, since $V$ has norm one.
-        predicted: The same number by the closed form at a critical point.
-        origin: `"swap"` of modes or `"pivot"` through two layers.
-        indices: The modes $(i, j)$ of a swap, the layers $(i, j)$ of a pivot, counted from 1.
-    """
-
-    direction: Params
-    value: float
-    predicted: float
-    origin: str
-    indices: tuple[int, ...]
-
-    @property
-    def rayleigh(self) -> float:
-        """Rayleigh quotient: an upper bound of the smallest eigenvalue of the Hessian."""
-        return self.value
-
-    def verify(self, problem: Problem, params: Params) -> Remeasured:
-        """Measure the Hessian form by the Hessian product of the problem."""
-        value = float(inner(self.direction, problem.hessian_product(params, self.direction)))
-        size = float(norm(self.direction))
-        return Remeasured(value < 0 and _near(value, self.value), {"Hessian form": value, "norm": size})
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What there is to say, as pairs of label and text."""
-        i, j = self.indices
-        how = f"mode {i} in place of mode {j}" if self.origin == "swap" else f"a new mode through layers {i} and {j}"
-        return [
-            ("certificate", f"negative direction of unit length: {how}"),
-            ("Hessian form", f"{self.value:.6g} there (by its closed form {self.predicted:.6g})"),
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        return {
-            "proves": "negative direction",
-            "origin": self.origin,
-            "indices": list(self.indices),
-            "value": self.value,
-            "predicted": self.predicted,
-            "direction": _plain(self.direction),
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class PairRanks:
-    r"""The two ranks of a pair of layers $i > j$; where one of them is $r$ the pair makes no negative direction.
-
-    Attributes:
-        upper: $i$.
-        lower: $j$.
-        between: $\mathrm{rank}\,W_{i-1:j+1}$.
-        around: $\mathrm{rank}(W_{j-1:1}\Sigma^\top W_{L:i+1})$.
-        rank: $r$.
-    """
-
-    upper: int
-    lower: int
-    between: int
-    around: int
-    rank: int
-
-    @property
-    def tight(self) -> bool:
-        """Whether one of the two ranks is $r$."""
-        return self.between == self.rank or self.around == self.rank
-
-
-@dataclasses.dataclass(frozen=True)
-class Descent:
-    r"""A line along which the loss falls at a higher order: $F(W + \varepsilon V) = F(W) + c\,\varepsilon^k + \dots$
-
-    Attributes:
-        direction: $V$ of unit norm, in the coordinates of the problem.
-        order: $k \ge 3$.
-        coefficient: $c < 0$.
-        layers: The $k$ layers that move.
-        step: $\varepsilon$ of the lowest loss along the line.
-        drop: How much lower the loss is there.
-    """
-
-    direction: Params
-    order: int
-    coefficient: float
-    layers: tuple[int, ...]
-    step: float
-    drop: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Tightened:
-    r"""The ranks that prove that the Hessian has no negative direction, and how the loss falls nevertheless.
-
-    With $S = \{1, \dots, r\}$ and one of the two ranks of every pair of layers equal to $r$, the Hessian form is a sum
-    of squares and of terms $\sigma_s^2x^2 - 2\sigma_q xy + y^2 \ge 0$, $\sigma_s \ge \sigma_q$.
-
-    Attributes:
-        rank: $r$.
-        pairs: The ranks of every pair of layers.
-        descent: A line along which the loss falls; `None` where none was found (some $\sigma_i$ vanish).
-    """
-
-    rank: int
-    pairs: tuple[PairRanks, ...]
-    descent: Descent | None
-
-    def verify(self, problem: Problem, params: Params) -> Remeasured:
-        """Measure all ranks from the layers themselves, and the loss at the end of the line."""
-        reduced = _reduced("verify", problem, params)
-        widths = reduced.widths
-        tight = True
-        for pair in self.pairs:
-            between = _partial(reduced.layers, pair.upper - 1, pair.lower + 1, widths)
-            above = _partial(reduced.layers, len(reduced.layers), pair.upper + 1, widths)
-            around = _partial(reduced.layers, pair.lower - 1, 1, widths) @ reduced.target.T @ above
-            inside, outside = pair.upper - pair.lower - 1, len(reduced.layers) - pair.upper + pair.lower - 1
-            sizes = (reduced.unit**inside, reduced.scale * reduced.unit**outside)
-            ranks = [
-                int(np.sum(s > RANKS * max(size, s[0])))
-                for s, size in zip((_values(between), _values(around)), sizes, strict=True)
-            ]
-            tight &= ranks == [pair.between, pair.around] and self.rank in ranks
-        measured = {"pairs": float(len(self.pairs))}
-        if self.descent is not None:
-            there = tuple(w + self.descent.step * v for w, v in zip(params, self.descent.direction, strict=True))
-            measured["drop"] = float(problem.value(params) - problem.value(there))
-            tight &= measured["drop"] > 0 and _near(measured["drop"], self.descent.drop)
-        return Remeasured(bool(tight), measured)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What there is to say, as pairs of label and text."""
-        rows = [("certificate", f"tightened: every pair of layers has a product of rank {self.rank}")]
-        for pair in self.pairs:
-            inside, outside = (f"{pair.upper - 1}:{pair.lower + 1}", f"{pair.lower - 1}:1 Σᵀ W_{pair.upper + 1}…")
-            rows.append(
-                (
-                    f"layers {pair.upper}, {pair.lower}",
-                    f"rank W_{inside} = {pair.between}, rank W_{outside} = {pair.around}",
-                )
-            )
-        if self.descent is not None:
-            d = self.descent
-            rows.append(
-                (
-                    "descent",
-                    f"order {d.order}: {d.coefficient:.4g} ε^{d.order}, lower by {d.drop:.4g} at ε = {d.step:.3g}",
-                )
-            )
-        return rows
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        descent = None
-        if self.descent is not None:
-            descent = dataclasses.asdict(self.descent) | {"direction": _plain(self.descent.direction)}
-        pairs = [dataclasses.asdict(pair) | {"tight": pair.tight} for pair in self.pairs]
-        return {"proves": "tightened", "rank": self.rank, "pairs": pairs, "descent": descent}
-
-
-Certificate: TypeAlias = Slope | Least | NegativeDirection | Tightened
-"""What proves a classification; `verify(problem, params)` measures it again."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Classification:
-    r"""What a point is, with its proof.
-
-    Attributes:
-        kind: Regular point, global minimum, strict or non-strict saddle.
-        signature: Modes that are learnt, counted from 1; `None` at regular points, and where modes of equal strength
-            leave it open.
-        rank: Number of modes that are learnt; `None` at regular points.
-        value: Loss.
-        critical_value: Loss of the signature; `None` at regular points.
-        gradient_norm: Norm of the gradient, in the coordinates of the problem.
-        product_distance: $\|W_{L:1} - S\Sigma\|_F$ in reduced coordinates; `None` at regular points.
-        certificate: The proof.
-        notes: What one should know beside it.
-    """
-
-    kind: KIND
-    signature: Signature | None
-    rank: int | None
-    value: float
-    critical_value: float | None
-    gradient_norm: float
-    product_distance: float | None
-    certificate: Certificate
-    notes: tuple[str, ...] = ()
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What there is to say, as pairs of label and text."""
-        rows = [("kind", self.kind.value)]
-        if self.rank is not None:
-            named = "open, some modes are equally strong" if self.signature is None else set_name(self.signature)
-            rows += [("signature", named), ("rank", str(self.rank))]
-        rows.append(("loss", f"{self.value:.8g}"))
-        if self.critical_value is not None:
-            rows.append(("critical value", f"{self.critical_value:.8g}"))
-        rows.append(("gradient", f"{self.gradient_norm:.2e}"))
-        if self.product_distance is not None:
-            rows.append(("product from SΣ", f"{self.product_distance:.2e}"))
-        return rows + self.certificate.rows() + [("note", note) for note in self.notes]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        plain = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "certificate"
-        }
-        signature = None if self.signature is None else list(self.signature)
-        changed = {"kind": self.kind.name, "signature": signature, "notes": list(self.notes)}
-        return plain | changed | {"certificate": self.certificate.to_json()}
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label.ljust(width)}  {text}" for label, text in rows)
-
-
-# --- Reduced coordinates on the host ----------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Reduced:
-    """Layers in coordinates in which the target is diagonal, with what leads there and back."""
-
-    layers: Layers
-    sigma: np.ndarray
-    inner: np.ndarray
-    inner_inverse: np.ndarray
-    outer: np.ndarray
-    constant: float
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        return widths_of(self.layers)
-
-    @property
-    def target(self) -> np.ndarray:
-        return rectangular(self.sigma, self.widths)
-
-    @property
-    def scale(self) -> float:
-        r"""$\sigma_1$, the scale of products; 1 where nothing is to be learnt."""
-        return float(self.sigma[0]) or 1.0
-
-    @property
-    def unit(self) -> float:
-        r"""$\sigma_1^{1/L}$, the scale of layers."""
-        return self.scale ** (1 / len(self.layers))
-
-    @property
-    def steepness(self) -> float:
-        r"""$\sigma_1^{2-1/L}$, the scale of gradients: what layers and targets in other units multiply them by."""
-        return self.scale**2 / self.unit
-
-    def turned(self, turn: np.ndarray) -> "Reduced":
-        """The same in coordinates turned on both sides, which leave the target as it is."""
-        inp, out = self.widths[0], self.widths[-1]
-        left, right = turn[:out, :out], turn[:inp, :inp]
-        layers = list(self.layers)
-        layers[0] = layers[0] @ right
-        layers[-1] = left.T @ layers[-1]
-        return dataclasses.replace(
-            self,
-            layers=tuple(layers),
-            inner=self.inner @ right,
-            inner_inverse=right.T @ self.inner_inverse,
-            outer=self.outer @ left,
-        )
-
-    def lift(self, direction: Layers) -> Layers:
-        """A direction of the layers in the coordinates of the problem."""
-        layers = list(direction)
-        layers[0] = layers[0] @ self.inner_inverse
-        layers[-1] = self.outer @ layers[-1]
-        return tuple(layers)
-
-    def gradient(self) -> tuple[Layers, Layers]:
-        """Gradients in reduced coordinates and in those of the problem."""
-        reduced = gradient_of(self.layers, self.target)
-        raw = list(reduced)
-        raw[0] = raw[0] @ self.inner.T
-        raw[-1] = self.outer @ raw[-1]
-        return reduced, tuple(raw)
-
-    @property
-    def value(self) -> float:
-        return 0.5 * float(np.sum((self.target - multiply(self.layers)) ** 2)) + self.constant
-
-
-def _reduced(where: str, problem: Problem, params: Iterable[Any]) -> Reduced:
-    checked_problem(where, "problem", problem)
-    reduction: Reduction = reduction_of(problem)
-    layers = host_layers(where, params)
-    problem.check(as_params(layers), where)
-    point = reduced_by(reduction, layers)
-    check_measurable(where, point)
-    return point
-
-
-def check_measurable(where: str, point: Reduced) -> None:
-    """Refuse layers whose loss or gradient overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        check_range(where, point.value, *(size_of(part) for part in point.gradient()))
-
-
-def reduced_by(reduction: Reduction, layers: Layers) -> Reduced:
-    """Layers in the coordinates of a reduction."""
-    inner_map, outer = np.asarray(reduction.inner), np.asarray(reduction.outer)
-    moved = list(layers)
-    moved[0] = moved[0] @ inner_map
-    moved[-1] = outer.T @ moved[-1]
-    return Reduced(
-        tuple(moved),
-        np.asarray(reduction.sigma),
-        inner_map,
-        np.asarray(reduction.inner_inverse),
-        outer,
-        float(reduction.constant),
-    )
-
-
-def _partial(layers: Layers, last: int, first: int, widths: tuple[int, ...]) -> np.ndarray:
-    return multiply([np.eye(widths[first - 1]), *layers[first - 1 : last]])
-
-
-def _values(matrix: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(matrix, compute_uv=False)
-
-
-def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= AGREEMENT * max(abs(a), abs(b))
-
-
-def _plain(params: Params) -> list[Any]:
-    return [np.asarray(layer).tolist() for layer in params]
-
-
-# --- Classification ---------------------------------------------------------------------------------------------------
 
 
 def pair_ranks(form: CanonicalForm, *, tolerance: float = NEGLIGIBLE) -> tuple[PairRanks, ...]:
@@ -563,7 +143,7 @@ def classify(
     check_x64(where)
     check_number(where, "tolerance", tolerance, above=0)
     check_number(where, "rank_tolerance", rank_tolerance, above=0)
-    point = _reduced(where, problem, params)
+    point = reduced_layers(where, problem, params)
     scale = point.scale
     reduced_gradient, raw_gradient = point.gradient()
     share, size = size_of(reduced_gradient) / point.steepness, size_of(raw_gradient)

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from deeplinear.core import check_shape
 from deeplinear.landscape._arcs import Arc, arc_between, deep_network
 from deeplinear.landscape._arguments import Signature, checked_sigma, checked_signature, set_name
-from deeplinear.landscape._classify import KIND
+from deeplinear.landscape._certificates import KIND
 from deeplinear.landscape._critical import critical_value
 
 MOST_MODES = 8

@@ -19,8 +19,8 @@ import numpy as np
 from deeplinear.core import Params, check_count, check_number, check_x64
 from deeplinear.landscape._arguments import Layers, Signature, host_layers, set_name, widths_of
 from deeplinear.landscape._canonical import CanonicalForm, as_params, detect, form_of, multiply
-from deeplinear.landscape._classify import Reduced, check_measurable, reduced_by
 from deeplinear.landscape._critical import missed_criterion, size_of
+from deeplinear.landscape._reduced_layers import Reduced, check_measurable, reduced_by
 from deeplinear.landscape._reduction import reduction_of
 from deeplinear.models import Problem, checked_problem
 

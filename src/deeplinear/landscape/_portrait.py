@@ -9,7 +9,8 @@ import numpy as np
 from deeplinear.core import HypothesisError, check_x64, norm, spectrum
 from deeplinear.landscape._arguments import checked_chain, widths_of
 from deeplinear.landscape._balance_report import BalanceReport, balance_report
-from deeplinear.landscape._classify import KIND, Classification, classify
+from deeplinear.landscape._certificates import KIND, Classification
+from deeplinear.landscape._classify import classify
 from deeplinear.landscape._curvature import Inertia, LayerCurvature, inertia_of, layer_curvature_of
 from deeplinear.landscape._hessian import HessianSpectrum, hessian_spectrum
 from deeplinear.landscape._laws import LawCounts, law_counts

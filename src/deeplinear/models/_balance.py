@@ -9,8 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params
-from deeplinear.models._arrays import as_array
+from deeplinear.core import Matrix, Params, as_array
 
 
 class LambdaEstimate(NamedTuple):

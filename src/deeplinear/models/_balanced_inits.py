@@ -10,8 +10,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from deeplinear.core import Matrix, Params, check_finite, check_number, check_shape, is_concrete, random_orthogonal
-from deeplinear.models._arrays import as_array
+from deeplinear.core import (
+    Matrix,
+    Params,
+    as_array,
+    check_finite,
+    check_number,
+    check_shape,
+    is_concrete,
+    random_orthogonal,
+)
 from deeplinear.models._balance import layer_strengths
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._inits import AbstractInit, gaussian_layers, network_of, nonnegative, per_item

@@ -11,8 +11,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key, UInt8
 
-from deeplinear.core import Matrix, check_count, check_finite, check_number, check_shape, is_concrete, random_orthogonal
-from deeplinear.models._arrays import as_array
+from deeplinear.core import (
+    Matrix,
+    as_array,
+    check_count,
+    check_finite,
+    check_number,
+    check_shape,
+    is_concrete,
+    random_orthogonal,
+)
 
 LEAST_EIGENVALUE_RATIO = 1e-12
 """Covariances whose extreme eigenvalues are further apart count as rank-deficient."""

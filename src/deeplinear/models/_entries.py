@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
-from deeplinear.core import Matrix, Params, check_shape, is_concrete
-from deeplinear.models._arrays import as_array
+from deeplinear.core import Matrix, Params, as_array, check_shape, is_concrete
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._losses import SquaredDistance
 from deeplinear.models._networks import DeepLinear, PrefixProducts

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete
-from deeplinear.models._arrays import as_array
+from deeplinear.core import Matrix, Params, as_array, check_finite, check_shape, is_concrete
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._inits import network_of
 from deeplinear.models._networks import DeepLinear

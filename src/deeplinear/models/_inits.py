@@ -16,13 +16,13 @@ from jaxtyping import Array, Float, Key
 from deeplinear.core import (
     Matrix,
     Params,
+    as_array,
     check_finite,
     check_number,
     check_shape,
     is_concrete,
     near_name,
 )
-from deeplinear.models._arrays import as_array
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._entries import NetworkEntries
 from deeplinear.models._networks import DeepLinear

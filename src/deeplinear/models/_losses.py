@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key
 
-from deeplinear.core import Matrix, check_count, check_finite, check_shape, is_concrete
-from deeplinear.models._arrays import as_array
+from deeplinear.core import Matrix, as_array, check_count, check_finite, check_shape, is_concrete
 from deeplinear.models._base import AbstractLoss, AbstractSumLoss
 
 

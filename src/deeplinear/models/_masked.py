@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from deeplinear.core import Matrix, Params, check_count, check_finite, check_shape, is_concrete
-from deeplinear.models._arrays import as_array
+from deeplinear.core import Matrix, Params, as_array, check_count, check_finite, check_shape, is_concrete
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._networks import DeepLinear
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 from deeplinear.core import (
     Matrix,
     Params,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -19,7 +20,6 @@ from deeplinear.core import (
     is_concrete,
     random_orthogonal,
 )
-from deeplinear.models._arrays import as_array
 from deeplinear.models._balance import balancedness
 from deeplinear.models._balanced_inits import ORTHONORMALITY_TOLERANCE
 from deeplinear.models._base import AbstractModel

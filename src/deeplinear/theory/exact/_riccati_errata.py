@@ -8,22 +8,18 @@ import numpy as np
 
 from deeplinear.exact import eigensystem, flow_matrix, generic_form
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
-from deeplinear.theory.exact._riccati import (
+from deeplinear.theory.exact._balance import DECAYED, KEPT, draw_any, measure_conserved
+from deeplinear.theory.exact._closed_forms import (
     AGAINST_FLOW,
-    DECAYED,
     DECAYING,
-    FIELD,
-    KEPT,
     NOT_WHITE,
     THEOREM_43,
     THEOREM_B5,
-    draw_any,
     draw_conditioned,
     measure_block,
-    measure_conserved,
     measure_decaying,
-    measure_field,
 )
+from deeplinear.theory.exact._riccati import FIELD, measure_field
 from deeplinear.theory.exact._two_layers import (
     EARLY,
     MOMENTS,

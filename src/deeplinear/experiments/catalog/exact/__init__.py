@@ -5,10 +5,11 @@ from deeplinear.experiments.catalog.exact._adapters import EXPERIMENTS as ADAPTE
 from deeplinear.experiments.catalog.exact._continual import EXPERIMENTS as CONTINUAL
 from deeplinear.experiments.catalog.exact._curves import EXPERIMENTS as CURVES
 from deeplinear.experiments.catalog.exact._fine_tuning import EXPERIMENTS as FINE_TUNING
+from deeplinear.experiments.catalog.exact._hierarchy import EXPERIMENTS as HIERARCHY
 from deeplinear.experiments.catalog.exact._modes import EXPERIMENTS as MODES
+from deeplinear.experiments.catalog.exact._movement import EXPERIMENTS as MOVEMENT
 from deeplinear.experiments.catalog.exact._noise import EXPERIMENTS as NOISE
 from deeplinear.experiments.catalog.exact._phase_maps import EXPERIMENTS as PHASE_MAPS
-from deeplinear.experiments.catalog.exact._representations import EXPERIMENTS as REPRESENTATIONS
 from deeplinear.experiments.catalog.exact._reversal import EXPERIMENTS as REVERSAL
 from deeplinear.experiments.catalog.exact._statistics import EXPERIMENTS as STATISTICS
 from deeplinear.experiments.catalog.exact._transfer import EXPERIMENTS as TRANSFER
@@ -19,7 +20,8 @@ _ALL = (
     *NOISE,
     *ADAPTERS,
     *MODES,
-    *REPRESENTATIONS,
+    *HIERARCHY,
+    *MOVEMENT,
     *PHASE_MAPS,
     *CONTINUAL,
     *REVERSAL,

@@ -14,7 +14,7 @@ from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.landscape import cumulative_rate, diagonal_target, envelope_excess, product_rate, pyramid_rate
 from deeplinear.models import Cumulative, DeepLinear, Problem, Pyramid, SquaredDistance
 from deeplinear.plots import COLOURS, PANEL
-from deeplinear.probes import Time, loss, probe
+from deeplinear.probes import loss, weights
 
 if TYPE_CHECKING:
     import xarray
@@ -99,12 +99,6 @@ class Rates:
         return kinds[start](model, seed_key(self.seed, start))
 
 
-@probe(dims=("weight",), name="rates_weights")
-def _weights(t: Time, params: Params, problem: Problem) -> Float[Array, " size"]:
-    """All entries of all layers."""
-    return flatten(params)
-
-
 @one_at_a_time
 @jax.jit
 def _along(problem: Problem, states: Float[Array, "points size"]) -> tuple[Array, Array, Array, Array]:
@@ -146,7 +140,7 @@ def run_rates(spec: Rates, context: Context) -> "xarray.Dataset":
             params,
             GradientFlow(spec.rtol),
             times=np.linspace(0.0, horizons[start], spec.points),
-            probes=(loss, _weights),
+            probes=(loss, weights),
             progress=context.watch,
         )
         return context.complete(run)
@@ -158,7 +152,7 @@ def run_rates(spec: Rates, context: Context) -> "xarray.Dataset":
     columns = {name: np.full(shape, np.nan) for name in ("time", "loss", "actual", "sharp", "largest", "product")}
     for row, (start, run) in enumerate(zip(STARTS, runs, strict=True)):
         count = len(run.times)
-        found = _along(tasks[start][0], jnp.asarray(run["rates_weights"], dtype=float))
+        found = _along(tasks[start][0], jnp.asarray(run["weights"], dtype=float))
         values = (run.times, run["loss"], *found)
         for name, value in zip(columns, values, strict=True):
             columns[name][row, :count] = np.asarray(value)[: spec.points]

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from deeplinear.core import Params, check_count, check_number, flatten
+from deeplinear.core import check_count, check_number
 from deeplinear.dynamics import GradientFlow, simulate, until
 from deeplinear.experiments._base import Context
 from deeplinear.landscape import diagonal_target, learning_times
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.plots import COLOURS, PANEL
-from deeplinear.probes import Time, gradient_norm, loss, probe
+from deeplinear.probes import gradient_norm, loss, weights
 
 if TYPE_CHECKING:
     import xarray
@@ -75,12 +74,6 @@ def imbalance(layers: Sequence[np.ndarray]) -> float:
     return max(float(np.linalg.norm(c)) for c in imbalances(layers))
 
 
-@probe(dims=("weight",), name="weights")
-def _weights(t: Time, params: Params, problem: Problem) -> Float[Array, " size"]:
-    """All entries of all layers."""
-    return flatten(params)
-
-
 @dataclasses.dataclass(frozen=True)
 class Recorded:
     """One flow, recorded at every step: the layers have a leading axis of times."""
@@ -127,7 +120,7 @@ def follow(
         GradientFlow(rtol),
         horizon=horizon,
         every=1,
-        probes=(loss, gradient_norm, _weights),
+        probes=(loss, gradient_norm, weights),
         until=until(loss, below=below),
         progress=context.watch,
     )

@@ -1,0 +1,44 @@
+"""Numbers that users give, as arrays."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deeplinear.core._errors import is_concrete
+
+
+def as_array(value: Any, dtype: type | None = None) -> jax.Array:
+    """`jnp.asarray`, which compiles a program for every new shape, without one where NumPy can see the numbers.
+
+    The array has memory of its own: what is written into `value` later does not change it.
+
+    Args:
+        value: An array, a number, or nested lists of numbers.
+        dtype: Type of the numbers; their own if left out.
+
+    Example:
+        >>> as_array([1, 2], float)
+        Array([1., 2.], dtype=float64)
+    """
+    if _for_numpy(value, dtype):
+        try:
+            array = np.array(np.asarray(value))
+        except ValueError:  # rows of different lengths: JAX says so
+            return jnp.asarray(value, dtype=dtype)
+        if array.dtype.kind in "fiub":
+            return jax.device_put(array if dtype is None else array.astype(dtype, copy=False))
+    return jnp.asarray(value, dtype=dtype)
+
+
+def _for_numpy(value: Any, dtype: type | None) -> bool:
+    """Whether NumPy makes of numbers what JAX would; the type of JAX's own and of single ones is for JAX to say."""
+    if isinstance(value, jax.Array):
+        return False
+    leaves = jax.tree.leaves(value)
+    if dtype is not None:
+        return all(map(is_concrete, leaves))
+    if isinstance(value, tuple | list):
+        return all(isinstance(leaf, np.ndarray | np.generic | int | float) for leaf in leaves)
+    return isinstance(value, np.ndarray | np.generic)
