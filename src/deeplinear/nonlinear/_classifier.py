@@ -161,9 +161,7 @@ def train_classifier(
     advance = _one_by_one if convolving and jax.default_backend() == "cpu" else _all_at_once
     losses, seen, unseen = [], [], []
     for epoch in range(protocol.epochs):
-        key_order, key_steps = jax.random.split(jax.random.fold_in(key, epoch))
-        order = jax.random.permutation(key_order, count)[: steps * protocol.batch].reshape(steps, protocol.batch)
-        keys = jax.random.split(key_steps, steps)
+        order, keys = _order(jax.random.fold_in(key, epoch), count, steps, protocol.batch)
         zero = jnp.zeros((), kind)
         now = _Progress(network, state, moments, zero, zero)
         now = advance(now, train, order, keys, rule, protocol.flips, protocol.crop)
@@ -178,6 +176,14 @@ def train_classifier(
         if progress is not None:
             progress(epoch + 1, losses[-1])
     return ClassifierTraining(network, state, np.asarray(losses), np.asarray(seen), np.asarray(unseen))
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _order(key: Key[Array, ""], count: int, steps: int, batch: int) -> tuple[Array, Array]:
+    """The images of each step of an epoch, (steps, batch), and a key for each."""
+    key_order, key_steps = jax.random.split(key)
+    order = jax.random.permutation(key_order, count)[: steps * batch].reshape(steps, batch)
+    return order, jax.random.split(key_steps, steps)
 
 
 def _moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
