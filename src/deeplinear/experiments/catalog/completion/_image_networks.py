@@ -277,7 +277,7 @@ def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
         (
             "From Gaussian layers the average stable rank ends lower than from identities: least gap, depths above 2",
             float(np.min((identity - gaussian)[deep])) if deep.any() else float("nan"),
-            "At depth 2 there is no hidden square layer, and the two starts are one.",
+            f"{_doubt(spec)}At depth 2 there is no hidden square layer, and the two starts are one.",
         ),
         (
             "From Gaussian layers it falls with depth: least fall",
@@ -290,7 +290,6 @@ def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
             "",
         ),
     ]
-    doubt = _doubt(spec)
     return [
         Claim.at_least(
             "Every network learns: least training accuracy at the end",
@@ -299,7 +298,7 @@ def claims_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> list[Claim]:
             f"Training losses, means over runs: {_numbers(dataset['loss'].isel(epoch=-1).mean('run'))}.",
         ),
         *(
-            Claim(statement, measured, "above 0", _verdict(spec, measured, measured > 0), doubt + note)
+            Claim(statement, measured, "above 0", _verdict(spec, measured, measured > 0), note)
             for statement, measured, note in orderings
         ),
     ]
