@@ -160,7 +160,9 @@ def test_cifar_must_be_brought_along(monkeypatch: pytest.MonkeyPatch, tmp_path) 
     python = tmp_path / "cifar-10-batches-py"
     python.mkdir()
     (python / "batches.meta").touch()
-    with pytest.raises(FileNotFoundError, match=r"The Python version is there, .* not read. Unpack the binary version"):
+    with pytest.raises(
+        FileNotFoundError, match=r"The Python version is there, .* not read. Unpack the binary .* set DEEPLINEAR_DATA"
+    ):
         images_of("cifar10")
     binary = tmp_path / "cifar-10-batches-bin"
     binary.mkdir()

@@ -149,7 +149,7 @@ def _folder(folder: str | Path, name: str, files: tuple[str, ...] | list[str]) -
             "fashion-mnist": "Install Debian's package dataset-fashion-mnist, or name the folder that has them.",
         }.get(name, f"Unpack the binary version of {name.upper()}, {name}-binary.tar.gz, and name the folder.")
         if any((other / "batches.meta").exists() or (other / "meta").exists() for other in (where, *_pickled(where))):
-            hint = f"The Python version is there, but its files are programs of a kind and not read. {hint}"
+            hint = f"The Python version is there, but its files, which may run programs, are not read. {hint}"
         raise FileNotFoundError(f"datasets: {what}. {hint}")
     return where
 

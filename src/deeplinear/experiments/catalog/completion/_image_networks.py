@@ -47,33 +47,27 @@ FOLDER = "DEEPLINEAR_DATA"
 LEARNED = 0.5
 """Training accuracy that every network must reach for its ranks to mean anything."""
 
-CIFAR = {"cifar10": (10, "cifar-10-batches-bin"), "cifar100": (100, "cifar-100-binary")}
-"""Number of classes, and name of the folder in the published archive."""
-
-FASHION = "fashion-mnist"
-"""Name of the folder of Fashion-MNIST, where it is not Debian's."""
+BROUGHT = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary", "fashion": "fashion-mnist"}
+"""Names of the folders of data that are not in a package; CIFAR's are those of the published archives."""
 
 
 def images_of(data: str) -> Images:
     """The images of a study."""
     where = os.environ.get(FOLDER)
-    if data in CIFAR:
-        classes, inside = CIFAR[data]
-        if not where:
-            raise FileNotFoundError(
-                f"{NAMES[data]} has to be brought along. Unpack its binary version and set {FOLDER} to the folder that "
-                f"contains {inside}, or take the preset quick (digits) or large (Fashion-MNIST)."
-            )
-        return cifar(_inside(where, inside), classes)
-    if data == "fashion":
-        own = Path(where) / FASHION if where else None
-        try:
+    if data not in BROUGHT:
+        return {"digits": digits, "mnist": mnist, "clusters": clusters}[data]()
+    inside = BROUGHT[data]
+    try:
+        if data == "fashion":
+            own = _inside(where, inside) if where else None
             return fashion_mnist(own) if own is not None and own.exists() else fashion_mnist()
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"{error} For experiments: set {FOLDER} to the folder that contains {FASHION} with these files."
-            ) from None
-    return {"digits": digits, "mnist": mnist, "clusters": clusters}[data]()
+        if not where:
+            raise FileNotFoundError(f"{NAMES[data]} has to be brought along. Unpack its binary version.")
+        return cifar(_inside(where, inside), {"cifar10": 10, "cifar100": 100}[data])
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error} For experiments: set {FOLDER} to the folder that contains {inside}, or take the preset quick."
+        ) from None
 
 
 def _inside(where: str, name: str) -> Path:
@@ -367,6 +361,7 @@ def _convolutions(family: str, optimiser: str) -> Experiment:
         plot=plot_convolutions,
         claims=claims_convolutions,
         notes=NOTES,
+        version=2,
     )
 
 
@@ -391,5 +386,6 @@ EXPERIMENTS = (
         "entries (here He's, √(2/fan in)), the multiple of the identity (1), the batch (128) or the momentum (0.9). "
         "Layers have no biases. The value from identities at the start is the width itself, so much of the difference "
         "is there before training: the picture shows both.",
+        version=2,
     ),
 )
