@@ -426,7 +426,7 @@ def _print_members(settled: _Settled, *, detailed: bool) -> None:
         )
         for claim in record.claims:  # where there is no verdict, the words are what there is to say
             if claim.holds is None and claim.note:
-                print_table([("", claim.note)])
+                print_table([("", f"{claim.statement}: {claim.note}")])
     amounts, claims = settled.amounts, settled.claims
     text = (
         f"{amounts['completed']} run, {amounts['stored']} taken from the store, {amounts['failed']} failed; "
