@@ -3,10 +3,13 @@
 import io
 import posixpath
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 import yaml
 from typer.testing import CliRunner
 
@@ -250,9 +253,51 @@ def anchors(text: str) -> set[str]:
     return slugs | {one or other for one, other in given}
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.relative_to(DOCS)}" for p in sorted(DOCS.rglob("*.md")))]
-)
+WRITTEN = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.relative_to(DOCS)}" for path in sorted(DOCS.rglob("*.md"))))
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Words after each `dln` of a page, in its blocks of shell commands and within its sentences."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    shell = [block.replace("\\\n", " ") for language, block in fenced if language in ("", "text", "sh")]
+    lines = [line for block in shell for line in block.splitlines()]
+    for line in (*lines, *re.findall(r"`([^`\n]+)`", prose)):
+        words = shlex.split(line, comments=True) if re.match(r"(?:\w+=\S+ )*dln(?: |$)", line) else []
+        if words:
+            yield [word for word in words[words.index("dln") + 1 :] if word != "&"]
+
+
+def understood(words: list[str]) -> None:
+    """Walk to the command that the words name and read its options, as the program does before anything else."""
+    command = typer.main.get_command(app)
+    context = command.make_context("dln", [], resilient_parsing=True)
+    while words and getattr(command, "commands", None):
+        name, *words = words
+        found = command.get_command(context, name)
+        assert found is not None, f"dln has no command {name}"
+        command = found
+        context = command.make_context(name, [], parent=context, resilient_parsing=True)
+    context.resilient_parsing = False  # what was made leniently, without values, reads strictly
+    command.make_parser(context).parse_args([word for word in words if word != "..."])
+
+
+def test_commands_that_do_not_exist_are_noticed() -> None:
+    page = "```python\nx\n```\n```text\nA=1 dln check run --all \\\n  --seed 5  # five\n```\nand `dln demo`, not `dlnx`"
+    assert list(commands(page)) == [["check", "run", "--all", "--seed", "5"], ["demo"]]
+    with pytest.raises(AssertionError, match="no command"):
+        understood(["chek", "run"])
+    with pytest.raises(Exception, match="No such option"):
+        understood(["check", "run", "--al"])
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_commands_on_pages_are_those_of_the_program(page: str) -> None:
+    for words in commands((ROOT / page).read_text(encoding="utf-8")):
+        understood(words)
+
+
+@pytest.mark.parametrize("page", WRITTEN)
 def test_links_inside_the_repository_resolve(page: str) -> None:
     text = re.sub(r"^```.*?^```|`[^`\n]+`|\$[^$]+\$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
     broken = []
