@@ -2,13 +2,14 @@
 
 No peer takes part. Every training is kept as a file in a folder, so that a second call, on another day, does what is
 missing; what is complete is written to `results/images-DEVICE.json`, with its claims. A residual network of depth 101
-takes 13 s an epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. `NOTE` says how the stored trainings
-differ from what this script does now.
+takes 13 s an epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. A `note` in a file of results, written
+by hand, says how its trainings differ from what this script does now; it stays with them.
 
     python benchmarks/images.py completion/fig20 --data FOLDER    # FOLDER has Fashion-MNIST's files
     python benchmarks/images.py completion/fig22 --runs 2         # fewer trainings of each depth
     python benchmarks/images.py --gather                          # write the results from what is kept
     python benchmarks/images.py --claims --output FILE            # claims of stored numbers, written beside them
+    python benchmarks/images.py --show                            # the note and the claims that are stored
 """
 
 import argparse
@@ -23,7 +24,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 import numpy as np
-from common import describe, load, machine, results_path
+from common import RESULTS, describe, load, machine, results_path
 
 from deeplinear.datasets import fashion_mnist
 from deeplinear.experiments import experiment
@@ -33,13 +34,6 @@ from deeplinear.nonlinear import ConvolutionStudy, ReLUStudy, run_convolution_st
 
 NAMES = (*(f"completion/fig{number}" for number in (18, 20, 22, 24, 26, 28)), "completion/fig30")
 DIGITS = 6
-NOTE = (
-    "float32 with TF32 products; GPU sums are not repeatable to the bit, so neither are these trainings. In them "
-    "shifts came after the scaling: what came in at the sides was the mean colour, not black. "
-    "Figures 22 and 26 have two runs of each depth instead of three, which is what the time allowed. Their two "
-    "optimisers were trained by one program, made for the occasion and not kept, so that each depth was compiled once; "
-    "networks, keys and steps are those of the studies."
-)
 
 
 def plain(values: Any) -> Any:
@@ -73,14 +67,20 @@ def claims(name: str, stored: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def write(path: Path, stored: dict[str, Any]) -> None:
-    """The studies with the claims on them."""
-    studies = {name: one | {"claims": claims(name, one)} for name, one in stored["studies"].items()}
-    path.write_text(json.dumps(stored | {"note": NOTE, "studies": studies}) + "\n", encoding="utf-8")
-    for name, one in studies.items():
+def show(stored: dict[str, Any]) -> None:
+    """The claims as they are stored."""
+    print(f"{describe(stored['machine'])}\n{stored.get('note', '')}")
+    for name, one in stored["studies"].items():
         print(f"\n{name}: {experiment(name).shows}")
         for claim in one["claims"]:
             print("  {statement}: {measured} ({expected}; {verdict}). {note}".format(**claim))
+
+
+def write(path: Path, stored: dict[str, Any]) -> None:
+    """The studies with the claims on them."""
+    studies = {name: one | {"claims": claims(name, one)} for name, one in stored["studies"].items()}
+    path.write_text(json.dumps(stored | {"studies": studies}) + "\n", encoding="utf-8")
+    show(stored | {"studies": studies})
 
 
 def main() -> None:
@@ -91,22 +91,26 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=None, help="trainings of each depth; as in the preset unless told")
     parser.add_argument("--gather", action="store_true", help="train nothing, write what is complete")
     parser.add_argument("--claims", action="store_true", help="train nothing, write claims beside what is stored")
+    parser.add_argument("--show", action="store_true", help="train nothing, write nothing, print what is stored")
     parser.add_argument("--output", default=None)
     given = parser.parse_args()
     path = Path(given.output) if given.output else results_path("images")
-    if given.claims:
-        if not path.exists():
-            parser.error(f"--claims: there is no {path}; name the file of the stored numbers by --output.")
-        return write(path, load(path))
+    if given.claims or given.show:
+        paths = [path] if given.output or path.exists() else sorted(RESULTS.glob("images-*.json"))
+        if not all(one.exists() for one in paths) or (given.claims and len(paths) != 1):
+            parser.error(f"there is no {path}; name the file of the stored numbers by --output.")
+        for one in paths:
+            show(load(one)) if given.show else write(one, load(one))
+        return
     data = fashion_mnist(given.data) if given.data else fashion_mnist()
     stored = load(path) if path.exists() else {"machine": machine(), "studies": {}}
     for name in given.names or NAMES:
         kept = Folder(Path(given.kept) / name)
         spec = experiment(name).presets["large"]
         spec = dataclasses.replace(spec, runs=given.runs) if given.runs else spec
-        members = len(spec.depths) * (1 if isinstance(spec, ConvolutionStudy) else 2) * spec.runs
-        if given.gather and len(kept) < members:
-            print(f"{name}: {len(kept)} of {members} trainings are there")
+        missing = [label for labels in spec.trainings.values() for label in labels if label not in kept]
+        if given.gather and missing:
+            print(f"{name}: {', '.join(missing)} missing")
             continue
         studies = stored["studies"] | {name: study(name, spec, data, kept)}
         stored["studies"] = {one: studies[one] for one in NAMES if one in studies}

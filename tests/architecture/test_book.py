@@ -263,7 +263,7 @@ def commands(text: str) -> Iterator[list[str]]:
     shell = [block.replace("\\\n", " ") for language, block in fenced if language in ("", "text", "sh")]
     lines = [line for block in shell for line in block.splitlines()]
     for line in (*lines, *re.findall(r"`([^`\n]+)`", prose)):
-        words = shlex.split(line, comments=True) if re.match(r"(?:\w+=\S+ )*dln(?: |$)", line) else []
+        words = shlex.split(line, comments=True) if re.match(r"(?:\$ )?(?:\w+=\S+ )*dln(?: |$)", line) else []
         if words:
             yield [word for word in words[words.index("dln") + 1 :] if word != "&"]
 
@@ -283,7 +283,9 @@ def understood(words: list[str]) -> None:
 
 
 def test_commands_that_do_not_exist_are_noticed() -> None:
-    page = "```python\nx\n```\n```text\nA=1 dln check run --all \\\n  --seed 5  # five\n```\nand `dln demo`, not `dlnx`"
+    page = (
+        "```python\nx\n```\n```text\n$ A=1 dln check run --all \\\n  --seed 5  # five\n```\nand `dln demo`, no `dlnx`"
+    )
     assert list(commands(page)) == [["check", "run", "--all", "--seed", "5"], ["demo"]]
     with pytest.raises(AssertionError, match="no command"):
         understood(["chek", "run"])

@@ -20,7 +20,8 @@ def mappings() -> int:
 
 
 @linux
-def test_a_process_with_room_keeps_its_programs() -> None:
+def test_a_process_with_room_keeps_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine, "FULL", 1.0)  # no process has more, whatever ran before in this one
     assert not make_room()
 
 

@@ -375,3 +375,31 @@ def test_one_channel_from_any_start(seed: int, target: float) -> None:
             (rng.normal(size=(3, 2)), b[None]),
             form="channel",
         )
+
+
+@pytest.mark.parametrize("form", ["shallow", "whitened", "aligned", "channel"])
+def test_solutions_keep_nothing_of_the_callers_memory(form: str, seed: int) -> None:
+    """What is written into the arrays later, target, layers or times, changes neither the solution nor its record."""
+    rng = np.random.default_rng(seed)
+    target = np.array([[2.0]]) if form == "channel" else rng.standard_normal((3, 3))
+    starts = {
+        "shallow": lambda: [rng.standard_normal((3, 3))],
+        "whitened": lambda: LambdaBalanced(0.5, 0.1)(DeepLinear((3, 3, 3)), jax.random.key(seed)),
+        "aligned": lambda: TaskAligned(target, np.full(3, 0.1))(DeepLinear((3, 3, 3, 3)), jax.random.key(seed)),
+        "channel": lambda: [rng.standard_normal((4, 1)), rng.standard_normal((1, 4))],
+    }
+    params = [np.array(layer) for layer in starts[form]()]
+    widths = (params[0].shape[1], *(layer.shape[0] for layer in params))
+    solution = solve(Problem(DeepLinear(widths), SquaredDistance(target)), params, form=form)
+    times = TIMES.copy()
+    record = solution.trajectory(times, carry=False)
+
+    def seen() -> list[np.ndarray]:
+        return [np.array(x) for x in (solution.product(0.7), *solution.params(0.7), *solution.params(0.0))]
+
+    before = seen()
+    for array in (target, times, *params):
+        array[...] = 9.0
+    for one, other in zip(before, seen(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(record.times, TIMES)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from architecture.source import ROOT
+from deeplinear.datasets import cifar
 from deeplinear.experiments import Context, experiment
 from deeplinear.experiments.catalog.completion import Folder, _image_networks, interval, read_images, shape_averages
 from deeplinear.experiments.catalog.completion._image_networks import EXPERIMENTS, images_of
@@ -132,8 +133,12 @@ def test_the_stored_run_on_fashion_mnist(number: int) -> None:
     assert spec == dataclasses.replace(figure.presets["large"], runs=2 if number in (22, 26) else 3)
     claims = figure.claims(dataset, spec)
     assert claims[0].holds and all(claim.holds is None for claim in claims[1:])
-    recorded = [(claim["statement"], claim["verdict"]) for claim in stored["studies"][figure.id]["claims"]]
-    assert recorded == [(claim.statement, claim.verdict) for claim in claims]
+    recorded = stored["studies"][figure.id]["claims"]
+    words = ("statement", "expected", "verdict", "note")
+    assert [[one[word] for word in words] for one in recorded] == [
+        [getattr(claim, word) for word in words] for claim in claims
+    ]
+    assert [one["measured"] for one in recorded] == pytest.approx([float(claim.measured) for claim in claims], rel=1e-5)
     with paper_style():
         assert figure.plot(dataset, spec).axes
     if number != 30:
@@ -164,6 +169,12 @@ def test_cifar_must_be_brought_along(monkeypatch: pytest.MonkeyPatch, tmp_path) 
         FileNotFoundError, match=r"The Python version is there, .* not read. Unpack the binary .* set DEEPLINEAR_DATA"
     ):
         images_of("cifar10")
+    with pytest.raises(FileNotFoundError, match=r"The Python version is there, .* not read"):
+        cifar(python)
+    (tmp_path / "meta").touch()  # says nothing of the other data
+    with pytest.raises(FileNotFoundError) as caught:
+        images_of("cifar100")
+    assert "Python version" not in str(caught.value)
     binary = tmp_path / "cifar-10-batches-bin"
     binary.mkdir()
     for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
@@ -208,6 +219,9 @@ def test_a_folder_of_trainings(tmp_path) -> None:
     (tmp_path / "a/b/cut.npz").write_bytes((tmp_path / "a/b/x.npz").read_bytes()[:-30])
     (tmp_path / "a/b/empty.npz").touch()
     assert "cut" not in kept and "empty" not in kept  # damaged ones are trained again
+    assert list(kept) == ["x"] and len(kept) == 1
+    with pytest.raises(KeyError):
+        del kept["none"]
     kept["cut"] = kept["x"]
     assert "cut" in kept
     del kept["x"]

@@ -60,6 +60,8 @@ def test_kernels_of_other_windows_and_biases(seed: int) -> None:
         "volume": rng.standard_normal((4, 3, 2, 3, 2)),
         "volume.bias": rng.standard_normal((4, 1, 1, 1)),
         "norm": rng.standard_normal(4),
+        "cls_token": rng.standard_normal((1, 1, 4)),
+        "encoder.pos_embedding": rng.standard_normal((1, 9, 4)),
     }
     found = weight_ranks(tensors)
     assert [(layer.name, layer.shape) for layer in found.layers] == [("sequence", (3, 20)), ("volume", (3, 48))]
@@ -68,6 +70,7 @@ def test_kernels_of_other_windows_and_biases(seed: int) -> None:
     np.testing.assert_array_equal(
         unfolded(tensors["sequence"].transpose(2, 1, 0), "HWIO")[1], tensors["sequence"][:, 1].ravel()
     )
+    assert weight_ranks({"readout.weight": tensors["sequence"][:1]}).layers[0].shape == (3, 5)  # one output channel
     network = eqx.nn.Conv1d(3, 4, 5, key=jax.random.key(seed))
     assert list(layer_tensors(network)) == ["weight"]
 

@@ -17,6 +17,9 @@ CIFAR_FILES = {
 }
 """By number of classes: files for training, the file for testing, and how many labels stand before an image."""
 
+PICKLED = {"cifar-10": ("cifar-10-batches-py", "batches.meta"), "cifar-100": ("cifar-100-python", "meta")}
+"""The folder that the Python version unpacks to, and a file only that version has."""
+
 SIDE, CHANNELS = 32, 3
 
 
@@ -148,12 +151,9 @@ def _folder(folder: str | Path, name: str, files: tuple[str, ...] | list[str]) -
         hint = {
             "fashion-mnist": "Install Debian's package dataset-fashion-mnist, or name the folder that has them.",
         }.get(name, f"Unpack the binary version of {name.upper()}, {name}-binary.tar.gz, and name the folder.")
-        if any((other / "batches.meta").exists() or (other / "meta").exists() for other in (where, *_pickled(where))):
-            hint = f"The Python version is there, but its files, which may run programs, are not read. {hint}"
+        if name in PICKLED:
+            beside, meta = PICKLED[name]
+            if any((other / meta).exists() for other in (where, where.parent / beside)):
+                hint = f"The Python version is there, but its files, which may run programs, are not read. {hint}"
         raise FileNotFoundError(f"datasets: {what}. {hint}")
     return where
-
-
-def _pickled(where: Path) -> list[Path]:
-    """Folders beside this one that CIFAR's Python version unpacks to."""
-    return [where.parent / name for name in ("cifar-10-batches-py", "cifar-100-python")]

@@ -208,8 +208,8 @@ def _blind(probes: tuple[Any, ...], problem: Problem, t: float, one: Params, oth
 
 
 def checked_times(where: str, times: Any) -> Float[np.ndarray, " times"]:
-    """Increasing, finite times from 0 on, or a refusal."""
-    moments = np.atleast_1d(np.asarray(times, dtype=float))
+    """Increasing, finite times from 0 on in an array of their own, or a refusal."""
+    moments = np.atleast_1d(np.array(times, dtype=float))
     check_shape(where, "times", moments, (None,))
     if moments.size == 0:
         raise ValueError(f"{where}: times must hold at least one time, but is empty.")

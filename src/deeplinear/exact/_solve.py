@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from deeplinear.core import (
     HypothesisError,
     Params,
+    as_array,
     check_finite,
     check_number,
     check_x64,
@@ -73,7 +73,7 @@ def solve(
     """
     check_x64("solve")
     checked_problem("solve", "problem", problem)
-    layers: Params = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params("solve", "params", params))
+    layers: Params = tuple(as_array(layer, float) for layer in checked_params("solve", "params", params))
     problem.check(layers, "solve")
     for position, layer in enumerate(layers):
         check_finite("solve", f"params[{position}]", layer)

@@ -83,6 +83,11 @@ class ConvolutionStudy:
             )
         self.protocol()
 
+    @property
+    def trainings(self) -> dict[str, tuple[str, ...]]:
+        """Names of the trainings of each network, by its name."""
+        return {f"{self.family}-{depth}": _names(f"{self.family}-{depth}", self.runs) for depth in self.depths}
+
     def protocol(self) -> Protocol:
         """How each network is trained."""
         return Protocol(
@@ -138,6 +143,12 @@ class ReLUStudy:
             raise ValueError(f"{where}: depths must go up from 2 or more, but are {self.depths}.")
         self.protocol()
 
+    @property
+    def trainings(self) -> dict[str, tuple[str, ...]]:
+        """Names of the trainings of each network, by its name; networks from Gaussian layers stand first."""
+        names = [f"{start}-{depth}" for start in STARTS for depth in self.depths]
+        return {name: _names(name, self.runs) for name in names}
+
     def protocol(self) -> Protocol:
         """How each network is trained: plain SGD with momentum on the images as they are."""
         return Protocol(
@@ -151,6 +162,10 @@ class ReLUStudy:
             flips=False,
             crop=0,
         )
+
+
+def _names(network: str, runs: int) -> tuple[str, ...]:
+    return tuple(f"{network}-{run + 1}" for run in range(runs))
 
 
 def run_convolution_study(
@@ -176,8 +191,7 @@ def run_convolution_study(
         channels = data.train.shape[-1]
         return make(key, depth, classes=data.classes, channels=channels, width=study.width, dtype=jnp.float32)
 
-    members = {f"{study.family}-{depth}": functools.partial(build, depth) for depth in study.depths}
-    return _trained(study, members, data, progress, kept)
+    return _trained(study, [functools.partial(build, depth) for depth in study.depths], data, progress, kept)
 
 
 def run_relu_study(
@@ -202,13 +216,13 @@ def run_relu_study(
             return gaussian_relu(key, widths, scale=study.scale, dtype=jnp.float32), None
         return identity_relu(key, widths, identity=study.identity, scale=study.scale, dtype=jnp.float32), None
 
-    members = {f"{start}-{depth}": functools.partial(build, start, depth) for start in STARTS for depth in study.depths}
-    return _trained(study, members, data, progress, kept)
+    starts = [functools.partial(build, start, depth) for start in STARTS for depth in study.depths]
+    return _trained(study, starts, data, progress, kept)
 
 
 def _trained(
     study: ConvolutionStudy | ReLUStudy,
-    members: dict[str, Callable[[jax.Array], tuple[Any, Any]]],
+    builders: list[Callable[[jax.Array], tuple[Any, Any]]],
     data: Images,
     progress: Tell | None,
     kept: Kept | None,
@@ -222,11 +236,11 @@ def _trained(
     if study.images:
         data = data._replace(train=data.train[: study.images], train_labels=data.train_labels[: study.images])
     kept = {} if kept is None else kept
-    total, done = len(members) * study.runs * study.epochs, 0
-    for member, build in members.items():
+    trainings = study.trainings.values()
+    total, done = len(trainings) * study.runs * study.epochs, 0
+    for labels, build in zip(trainings, builders, strict=True):
         start = eqx.filter_jit(build)
-        for run in range(study.runs):
-            label = f"{member}-{run + 1}"
+        for run, label in enumerate(labels):
             if label not in kept:
 
                 def tell(epoch: int, loss: float, done: int = done, label: str = label) -> None:
@@ -235,8 +249,7 @@ def _trained(
 
                 kept[label] = _member(study, start, data, run, tell)
             done += study.epochs
-    found = [[kept[f"{member}-{run + 1}"] for run in range(study.runs)] for member in members]
-    return _together(found)
+    return _together([[kept[label] for label in labels] for labels in trainings])
 
 
 def _member(

@@ -111,16 +111,22 @@ def _check_rank(method: str, rank: str) -> None:
 
 
 def _is_layer(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a named array is a matrix or a kernel; equinox has biases with several axes."""
-    return len(shape) >= 2 and name.rpartition(".")[2] != "bias"
+    """Whether a named array is a matrix or a kernel.
+
+    Equinox has biases with several axes; transformers have tokens and positions, of shape (1, n, d), which are added.
+    """
+    last = name.rpartition(".")[2]
+    added = last == "bias" or (len(shape) == 3 and shape[0] == 1 and last not in ("weight", "kernel"))
+    return len(shape) >= 2 and not added
 
 
 def weight_ranks(tensors: Mapping[str, Any], layout: str = "OIHW") -> WeightRanks:
     """Ranks of the layers among named arrays, such as a saved network: those with two axes or more.
 
     Args:
-        tensors: Arrays by name, in the order in which the layers act. Vectors (those of normalisation, say) and what
-            is called a bias are passed over.
+        tensors: Arrays by name, in the order in which the layers act. Passed over are vectors (those of normalisation,
+            say), what is called a bias, and arrays of shape (1, n, d) that are not called `weight` or `kernel`, such as
+            the tokens and positions of a transformer.
         layout: Order of the axes of kernels, as for `unfolded`.
 
     Example:

@@ -77,7 +77,7 @@ def _inside(where: str, name: str) -> Path:
 
 
 class Folder(MutableMapping[str, dict[str, np.ndarray]]):
-    """Trainings kept as files, so that a study goes on where it was interrupted."""
+    """Trainings kept as files, so that a study goes on where it was interrupted; damaged files count as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -100,13 +100,15 @@ class Folder(MutableMapping[str, dict[str, np.ndarray]]):
         unfinished.replace(self._path(name))
 
     def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
         self._path(name).unlink()
 
     def __contains__(self, name: object) -> bool:
         return self.get(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return (path.stem for path in sorted(self._folder.glob("[!.]*.npz")))
+        return (path.stem for path in sorted(self._folder.glob("[!.]*.npz")) if path.stem in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -324,10 +326,11 @@ NOTES = (
     "parameters, shifts by up to 4 pixels with black coming in, a rate that falls at every step, epochs of whole "
     "batches, 1 x 1 convolutions of shortcuts counted as layers, ranks against depth before and after training. Four "
     "epochs of Fashion-MNIST on an H200 are kept in `benchmarks/results/images-nvidia-h200.json`, three runs each, two "
-    "for figures 22 and 26. There the averages by depth go with the mix of shapes: wherever two depths differ by more "
-    "than their 95 % intervals, their order is that from before training. With Adam and RMSProp layers of one shape "
-    "differ between depths by less than a tenth; with SGD by up to a half, lower in ResNet-50 than in 18, 34 and 101, "
-    "and the largest ones of VGG lower in deeper networks."
+    "for figures 22 and 26; in them the shifts came after the scaling, so that the mean colour came in and not black. "
+    "There the averages by depth go with the mix of shapes: wherever two depths differ by more than their 95 % "
+    "intervals, their order is that from before training. With Adam and RMSProp layers of one shape differ between "
+    "depths by less than a tenth; with SGD by up to a half, lower in ResNet-50 than in 18, 34 and 101, and the largest "
+    "ones of VGG lower in deeper networks."
 )
 
 
