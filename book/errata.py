@@ -52,14 +52,14 @@ E1 to E3. Our text of this paper, too, has lost marks, such as $\lambda_\pm$ for
 graded accordingly. The signs are those of this library, $W_2^\top W_2 - W_1 W_1^\top = \lambda I$,
 $s_\lambda = \sqrt{s^2 + \lambda^2/4}$; $\lambda_\perp$ is $-\lambda/2$ for more inputs than outputs and $\lambda/2$
 for more outputs.""",
-    "network": r"""The results that the survey reviews stand. Propositions 20 and 21 (E2), 27 (E3) and 3 (E5) and a
+    "network": r"""The results that the survey reviews stand. Propositions 21 (E2), 27 (E3), 3 and 15 (E5) and a
 claim of Section 6.2.2 (E11) have counterexamples as printed, and hold with another index or a further hypothesis. The
 survey counts layers $W_1, \dots, W_h$ and has $C_i = W_i W_i^\top - W_{i+1}^\top W_{i+1}$, the opposite sign of this
 library's conserved quantities; this section is in its signs, with $L$ for $h$. The loss is
 $F = \tfrac12\lVert \Sigma - W_{L:1}\rVert^2$, $S$ the set of modes that a critical point has learnt.""",
     "geometry": r"""The geodesic equations, the first part of Theorem 3.4.2, the concavity of the entropy and the
 isotropic equilibrium stand, the last with the factor of E5. One theorem does not: the explicit curves of the second
-part of Theorem 3.4.2 (E1) are geodesics only where the matrices commute. The signs of the imbalance are opposite to
+part of Theorem 3.4.2 (E1) are geodesics only where $S$ and $\Sigma$ commute. The signs of the imbalance are opposite to
 ours and change no statement. The depth is $L$ here and $N$ in the thesis.""",
     "rnn": r"""The theorems stand: uniqueness with $k > 2\hat d$; extrapolation of students with a small loss, with an
 explicit certificate in place of the printed chain of bounds; and balance from near-zero starts. The clock of the

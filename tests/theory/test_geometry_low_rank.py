@@ -10,7 +10,7 @@ from deeplinear.models import Completion, DeepLinear, Problem, SquaredDistance
 from deeplinear.theory import examine, verify
 from deeplinear.theory._check import STATUS
 from deeplinear.theory.geometry import _low_rank
-from deeplinear.theory.geometry._low_rank import AXIS, CHECKS, COMPLETIONS, CURVE, DETERMINANTS, TRANSIENT
+from deeplinear.theory.geometry._low_rank import AXIS, CHECKS, COMPLETIONS, CURVE, DETERMINANTS, DIVERGENCE
 
 
 @pytest.mark.covers("geometry:S50")
@@ -31,7 +31,7 @@ def test_the_axis_is_the_dimension(seed: int) -> None:
 
 @pytest.mark.covers("geometry:E19")
 def test_entropy_makes_completions_diverge(seed: int) -> None:
-    outcome = verify(TRANSIENT, instances=3, seed=seed)
+    outcome = verify(DIVERGENCE, instances=3, seed=seed)
     assert outcome.status is STATUS.erratum, outcome.message
     assert outcome.printed is not None and outcome.printed.residual > 0.8
 

@@ -218,7 +218,7 @@ PROPOSITION_21 = Check(
 
 ERRATUM_DIRECTION = Check(
     id="network/erratum-direction",
-    source="Propositions 20 and 21",
+    source="Proposition 21, proof of Proposition 20",
     statement="The direction is V = PRP⁻¹, and the column of its only entry is the place of j in the signature.",
     hypotheses=PROPOSITION_21.hypotheses,
     tolerances=SWAP,

@@ -526,7 +526,7 @@ def _draw_origin(rng: np.random.Generator, widths: Sequence[int]) -> Network:
 
 ERRATUM_ISOLATED = Check(
     id="network/erratum-isolated-origin",
-    source="Propositions 3, 15 and 20",
+    source="Propositions 3 and 15, sentence before Proposition 20",
     statement=(
         "With two layers and as many inputs as outputs the origin is an isolated critical point: its Hessian has the "
         "eigenvalues ±σ only, each as often as there are hidden units."
