@@ -1,5 +1,6 @@
 """The book: pages run, formulas are understood, what is generated says what there is, links lead somewhere."""
 
+import ast
 import io
 import posixpath
 import re
@@ -17,7 +18,7 @@ from architecture.source import ROOT, subpackages
 from book import cache, pictures, reference, results
 from book.formulas import to_mathml
 from book.reference import commands_page, package_page
-from book.run import run_blocks
+from book.run import blocks, run_blocks
 from deeplinear.cli._main import app
 from deeplinear.experiments import Store, experiments
 from deeplinear.theory import checks
@@ -27,6 +28,8 @@ GENERATED = (
     *("gallery.md", "theorems.md", "contributing.md", "changelog.md", "reference/commands.md"),
     *(f"reference/{name}.md" for name in subpackages()),
 )
+
+COMPOUND = ast.For | ast.While | ast.If | ast.With | ast.Try | ast.FunctionDef | ast.ClassDef
 
 PAGE = """# A page
 
@@ -87,6 +90,27 @@ def test_outputs_are_kept_and_errors_name_page_and_line(tmp_path: Path, monkeypa
     with pytest.raises(RuntimeError, match=r"page\.md, line 2: ZeroDivisionError"):
         cache._run_page("page.md", "```python\n1 / 0\n```\n", tmp_path / "none.json")
     assert not (tmp_path / "none.json").exists()
+
+
+def untypable(page: str) -> list[int]:
+    """Lines of a page at which a block of Python breaks off when it is pasted at a prompt: a statement with a body
+    ends at an empty line, and only there."""
+    found = []
+    for before, code in blocks(page):
+        lines = code.split("\n")
+        for node in ast.parse(code).body:
+            if isinstance(node, COMPOUND) and node.end_lineno is not None:
+                inside = [place for place in range(node.lineno, node.end_lineno) if not lines[place].strip()]
+                follows = [node.end_lineno] if lines[node.end_lineno].strip() else []
+                found += [before + place + 1 for place in inside + follows]
+    return found
+
+
+def test_blocks_can_be_typed_at_a_prompt() -> None:
+    planted = "```python\nfor i in range(2):\n    i\n\n    i\ni\n```\n```python\nif 1:\n    1\n\n2\n```\n"
+    assert untypable(planted) == [4, 6]
+    pages = [path for path in DOCS.rglob("*.md") if path.name != "extending.md"]  # its classes go into files
+    assert {path.name: lines for path in pages if (lines := untypable(path.read_text(encoding="utf-8")))} == {}
 
 
 def test_formulas_become_mathml_or_are_told() -> None:

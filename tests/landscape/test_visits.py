@@ -113,7 +113,7 @@ def test_modes_are_lost_and_learnt_together_and_passed_by() -> None:
     assert [visit.name for visit in found.visits] == ["{2}", "{1}", "{1,2}"]
     assert found.visits[0].learnt == (1,) and found.visits[0].forgotten == (2,) and not found.greedy
     text = str(found)
-    assert "2 lost" in text and "(σ = 2)" in text and text.splitlines()[0].startswith("saddle")
+    assert "2 lost" in text and "(σ = 2)" in text and text.splitlines()[0].startswith("place")
     middle = [np.eye(2)] * 3
     together = itinerary(
         problem, made(np.array([stops[2]] * 3 + middle + [stops[3]] * 3), np.array([0.1] * 3 + [1.0] * 3 + [0.1] * 3))

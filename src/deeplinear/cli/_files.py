@@ -70,7 +70,28 @@ def _text(path: str, delimiter: str | None) -> np.ndarray:
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     if not any(line.split("#")[0].strip() for line in lines):
         raise ValueError("it is empty")
-    return np.loadtxt(lines, delimiter=delimiter, ndmin=2)
+    try:
+        return np.loadtxt(lines, delimiter=delimiter, ndmin=2)
+    except ValueError as error:
+        raise ValueError(_fault(lines, delimiter) or str(error)) from None
+
+
+def _fault(lines: list[str], delimiter: str | None) -> str:
+    """Where a text is no table of numbers, by its lines as an editor counts them."""
+    wide = first = 0
+    for number, line in enumerate(lines, start=1):
+        cells = line.split("#")[0].strip().split(delimiter)
+        if cells in ([], [""]):
+            continue
+        for column, cell in enumerate(cells, start=1):
+            try:
+                float(cell)
+            except ValueError:
+                return f"line {number}, column {column} holds {cell.strip()!r}"
+        wide, first = (wide, first) if first else (len(cells), number)
+        if len(cells) != wide:
+            return f"line {number} has {len(cells)} numbers, line {first} has {wide}"
+    return ""
 
 
 def _opened(path: str, where: str, read: Callable[[], Any]) -> Any:

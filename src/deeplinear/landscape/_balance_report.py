@@ -56,8 +56,8 @@ class Interface:
 
     @property
     def overlap_bounds(self) -> Square:
-        r"""$\min(1, \|C_l\|_F^2 / (t_m^2 - s_k^2)^2)$: no overlap exceeds it."""
-        return _share(self.norm, self.gaps)
+        r"""$\min(1, \|C_l\|_F^2 / (t_m^2 - s_k^2)^2)$, with room for rounding: no overlap exceeds it."""
+        return self._share(self.gaps)
 
     @property
     def misalignment(self) -> Vector:
@@ -69,13 +69,19 @@ class Interface:
         r"""$\min(1, \|C_l\|_F^2 / \min_{m \ne k} (s_k^2 - t_m^2)^2)$: no misalignment exceeds it; 0 for one unit."""
         others = np.where(np.eye(len(self.read), dtype=bool), np.inf, self.gaps)
         nearest = np.min(others, axis=0)
-        return np.where(np.isinf(nearest), 0.0, _share(self.norm, nearest))
+        return np.where(np.isinf(nearest), 0.0, self._share(nearest))
 
     @property
     def strength_bounds(self) -> Vector:
         r"""$\|C_l\|_F / (s_k + t_k)$: $|s_k - t_k|$ does not exceed it; infinite where both vanish."""
         total = np.sqrt(self.written) + np.sqrt(self.read)
         return np.divide(self.norm, total, out=np.full_like(total, np.inf), where=total > 0)
+
+    def _share(self, gaps: np.ndarray) -> np.ndarray:
+        """Square of norm over gap, at most 1. Eigenvalues that differ by rounding leave their vectors free."""
+        rounding = float(np.finfo(float).eps) * len(self.read) * float(self.read[0] + self.written[0])
+        norm, least = self.norm + rounding, gaps - rounding
+        return np.divide(norm, least, out=np.ones_like(gaps), where=least > norm) ** 2
 
     @property
     def symmetric_overlaps(self) -> Square:
@@ -218,8 +224,3 @@ def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matr
         conserved = w_above.T @ w_above - w @ w.T
         changes.append(eta**2 * (g_above.T @ g_above - g @ g.T) + (kept**2 - 1) * conserved)
     return tuple(changes)
-
-
-def _share(norm: float, gaps: np.ndarray) -> np.ndarray:
-    """Square of norm over gap, at most 1."""
-    return np.divide(norm, gaps, out=np.ones_like(gaps), where=gaps > norm) ** 2

@@ -132,7 +132,7 @@ class Itinerary:
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Header and rows for people, one row for each plateau."""
-        header = ("saddle", "from", "dwell", "loss", "distance", "|gradient|", "learnt on leaving")
+        header = ("place", "from", "dwell", "loss", "distance", "|gradient|", "learnt on leaving")
         rows = []
         for visit in self.visits:
             learnt = ", ".join(f"{mode} (σ = {s:.4g})" for mode, s in zip(visit.learnt, visit.strengths, strict=True))

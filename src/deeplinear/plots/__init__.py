@@ -1,4 +1,8 @@
-"""Pictures: one style, plots of trajectories, files of figures. Matplotlib is loaded when a figure is made."""
+"""Pictures: one style, plots of trajectories, files of figures. Matplotlib is loaded when a figure is made.
+
+Figures are not registered with pyplot: `save_figure` writes one to files, `plt.figure(figure)` before `plt.show()`
+opens it in a window.
+"""
 
 from deeplinear.plots._completion import plot_completion as plot_completion
 from deeplinear.plots._continuation import plot_continuation as plot_continuation

@@ -33,7 +33,7 @@ def plot_completion(fit: Any, matrix: Any = None, completed: Any = None, *, titl
         ImportError: If matplotlib, of the extra `report`, is not installed.
     """
     need_matplotlib("plot_completion")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     both = matrix is not None and completed is not None and np.size(matrix) <= WRITTEN
@@ -41,7 +41,8 @@ def plot_completion(fit: Any, matrix: Any = None, completed: Any = None, *, titl
     with paper_style():
         shape = (2, 2) if both else (1, 2)
         size = (2 * PANEL[0], shape[0] * PANEL[1] + LEGEND)
-        figure, grid = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(*shape, squeeze=False)
         errors, values = grid[0]
         _draw_errors(errors, path)
         found = np.asarray(fit.singular_values_)

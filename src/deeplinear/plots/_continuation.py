@@ -33,7 +33,7 @@ def plot_continuation(
         ImportError: If matplotlib, of the extra `report`, is not installed.
     """
     need_matplotlib("plot_continuation")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     curves: dict[str, Any] = {"continued": np.asarray(found.response)}
     beyond = given is not None and len(given) > found.known
@@ -42,7 +42,8 @@ def plot_continuation(
     if student is not None:
         curves["student"] = np.asarray(student)
     with paper_style():
-        figure, axes = plt.subplots(figsize=(1.8 * PANEL[0], PANEL[1]), layout="constrained")
+        figure = Figure(figsize=(1.8 * PANEL[0], PANEL[1]), layout="constrained")
+        axes = figure.subplots()
         plot_responses(curves, lengths=found.known, ax=axes, legend=False, title=title)
         if found.lower is not None and found.upper is not None:
             bottom, top = axes.get_ylim()

@@ -31,7 +31,7 @@ def plot_geodesic(path: Geodesic, *, title: str | None = None) -> "Figure":
         title: Heading of the figure.
 
     Returns:
-        Figure of matplotlib, not registered with pyplot; see `save_figure`.
+        Figure of matplotlib; see `save_figure`.
 
     Raises:
         ImportError: If matplotlib, of the extra `report`, is not installed.
@@ -69,15 +69,16 @@ def plot_geodesic(path: Geodesic, *, title: str | None = None) -> "Figure":
 
 def _curves(axes: "Axes", times: np.ndarray, curves: np.ndarray, straight: np.ndarray, names: list[str]) -> None:
     """Curves with the straight ones dashed; those that move most in colour, the others grey."""
+    named_ones = min(NAMED, len(COLOURS))
     order = np.argsort(-np.ptp(curves, axis=0), kind="stable")
     for place in reversed(order):
         rank = int(np.flatnonzero(order == place)[0])
-        named = rank < min(NAMED, len(COLOURS))
-        colour = COLOURS[rank] if named else REST
+        named = rank < named_ones
+        colour, label = (COLOURS[rank], names[place]) if named else (REST, "others" if rank == named_ones else "_")
         axes.plot(times, straight[:, place], "--", color=colour, linewidth=0.9, alpha=0.8)
-        axes.plot(times, curves[:, place], color=colour, label=names[place] if named else "_")
+        axes.plot(times, curves[:, place], color=colour, label=label)
     handles, labels = axes.get_legend_handles_labels()
-    ordered = sorted(zip(labels, handles, strict=True), key=lambda pair: names.index(pair[0]))
+    ordered = sorted(zip(labels, handles, strict=True), key=lambda pair: [*names, "others"].index(pair[0]))
     axes.legend(
         [h for _, h in ordered], [label for label, _ in ordered], fontsize="small", ncols=2 if len(ordered) > 3 else 1
     )

@@ -52,7 +52,7 @@ def plot_identification(
     """
     where = "plot_identification"
     need_matplotlib(where)
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     entries, truth, guess = (np.asarray(array, dtype=float) for array in (response, measured, predicted))
     check_shape(where, "response", entries, (None, None, None))
@@ -67,18 +67,14 @@ def plot_identification(
     of_outputs = list(outputs) or [f"y{i + 1}" for i in range(entries.shape[1])]
     shown = min(MOST, entries.shape[1])
     with paper_style():
-        figure, grid = plt.subplots(
-            1 + shown,
-            1,
-            figsize=(2 * PANEL[0], PANEL[1] + 0.75 * PANEL[1] * shown),
-            layout="constrained",
-            squeeze=False,
-        )
+        size = (2 * PANEL[0], PANEL[1] + 0.75 * PANEL[1] * shown)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(1 + shown, 1, squeeze=False)
         _draw_response(grid[0, 0], entries, of_inputs, of_outputs, known, bounds)
         for place in range(shown):
             axes = grid[place + 1, 0]
             axes.plot(truth[:, place], color=COLOURS[-1], linewidth=1.0, label="measured")
-            axes.plot(guess[:, place], color=COLOURS[1], linewidth=1.0, label="predicted")
+            axes.plot(guess[:, place], "--", color=COLOURS[1], linewidth=1.0, label="predicted")
             _shade(axes, test_from, len(truth), "not used for the fit")
             axes.set(ylabel=of_outputs[place])
             axes.margins(x=0.01)

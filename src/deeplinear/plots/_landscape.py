@@ -159,7 +159,7 @@ def plot_critical_graph(
         title: Heading of the figure.
 
     Returns:
-        Figure of matplotlib, not registered with pyplot; see `save_figure`.
+        Figure of matplotlib; see `save_figure`.
 
     Raises:
         ImportError: If matplotlib, of the extra `report`, is not installed.
@@ -219,7 +219,7 @@ def plot_arcs(
         title: Heading of the figure.
 
     Returns:
-        Figure of matplotlib, not registered with pyplot; see `save_figure`.
+        Figure of matplotlib; see `save_figure`.
 
     Raises:
         ImportError: If matplotlib, of the extra `report`, is not installed.

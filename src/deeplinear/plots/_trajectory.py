@@ -190,7 +190,7 @@ def plot_trajectory(
         quantiles: Edges of the band of an ensemble.
 
     Returns:
-        Figure of matplotlib, not registered with pyplot; see `save_figure`.
+        Figure of matplotlib; see `save_figure`.
 
     Raises:
         ImportError: If matplotlib, of the extra `report`, is not installed.

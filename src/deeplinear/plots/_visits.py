@@ -28,7 +28,7 @@ def plot_itinerary(
         title: Heading of the figure.
 
     Returns:
-        Figure of matplotlib, not registered with pyplot; see `save_figure`.
+        Figure of matplotlib; see `save_figure`.
 
     Raises:
         ImportError: If matplotlib, of the extra `report`, is not installed.

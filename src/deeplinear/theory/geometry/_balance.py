@@ -87,32 +87,49 @@ def _sides(layers: Layers, position: int) -> tuple[np.ndarray, np.ndarray]:
     return above, below
 
 
+def _directions(layers: Layers) -> tuple[list[np.ndarray], float]:
+    """A direction in the layers, and a step along it that is small for each."""
+    rng = np.random.default_rng(0)
+    moves = [rng.standard_normal(w.shape) for w in layers]
+    return moves, 1e-3 * min(float(np.linalg.norm(w) / np.linalg.norm(v)) for w, v in zip(layers, moves, strict=True))
+
+
+def _energy_over_change(instance: Pulled) -> float:
+    moves, h = _directions(instance.layers)
+    gradients = [np.asarray(g) for g in instance.problem.gradient(instance.params)]
+    change = h * _norm(gradients) ** 0.5 * _norm(moves) ** 0.5
+    return float(instance.problem.value(instance.params)) / change if change > 0 else math.inf
+
+
 def _measure_gradient(instance: Pulled) -> Measured:
     found = [np.asarray(g) for g in instance.problem.gradient(instance.params)]
     sides = [_sides(instance.layers, k) for k in range(len(instance.layers))]
     formula = max(
         deviation(g, above.T @ instance.told @ below.T) for g, (above, below) in zip(found, sides, strict=True)
     )
-    rng = np.random.default_rng(0)
-    moves = [rng.standard_normal(w.shape) for w in instance.layers]
+    moves, h = _directions(instance.layers)
 
     def energy(step: float) -> float:
         layers = tuple(w + step * v for w, v in zip(instance.layers, moves, strict=True))
         return float(instance.problem.loss.value(jnp.asarray(times(layers), dtype=float)))
 
-    h = 1e-3
     slope = (8 * (energy(h) - energy(-h)) - (energy(2 * h) - energy(-2 * h))) / (12 * h)
     size = math.sqrt(sum(float(np.sum(g**2)) for g in found)) * math.sqrt(sum(float(np.sum(v**2)) for v in moves))
     wanted = sum(float(np.sum(g * v)) for g, v in zip(found, moves, strict=True))
     return Measured({BY_FORMULA: formula, BY_DIFFERENCES: abs(slope - wanted) / size})
 
 
+SHOWN = Hypothesis[Pulled](
+    "a gradient that differences of the energy show: energy over gradient and step", _energy_over_change, 1e7
+)
+
 GRADIENTS = Check(
     id="geometry/equation-1.6",
     source="Equation 1.6",
     statement="The gradient in layer l of an energy of the product is W_{L:l+1}ᵀ dE(X) W_{l−1:1}ᵀ.",
-    hypotheses=(PULL, PLAIN),
+    hypotheses=(PULL, PLAIN, SHOWN),
     tolerances={BY_FORMULA: 1e-12, BY_DIFFERENCES: 1e-7},
+    version=2,
     measure=each(_measure_gradient),
     draw=_draw_pulled,
     violations=(Violation("the gradient of another energy", _another_pull),),
@@ -418,6 +435,13 @@ FULL = Hypothesis[Layers](
 )
 
 
+OUT_OF_BALANCE = Hypothesis[Layers](
+    "layers out of balance, every G_l by a thousandth of the largest layer squared",
+    lambda w: 1e-3 - min(map(np.linalg.norm, _laws(w)), default=0.0) / max(float(np.sum(x**2)) for x in w),
+)
+"""Rates of an imbalance that is rounding are rounding."""
+
+
 def _adopt_layers(problem: Problem, params: Params) -> Layers:
     return tuple(np.asarray(layer) for layer in params)
 
@@ -429,7 +453,7 @@ TO_BALANCE = Check(
         "Along Ẇ_l = −G_lW_l + W_lG_{l−1} the product is constant, the norm falls at the rate 2Σ‖G_l‖², and the limit "
         "is balanced where the product has full rank."
     ),
-    hypotheses=(FULL,),
+    hypotheses=(FULL, OUT_OF_BALANCE),
     tolerances=GROUP,
     measure=each(_measure_group),
     draw=_draw_balancing,
@@ -495,6 +519,7 @@ EXPONENTIAL = Check(
     ),
     hypotheses=(
         Hypothesis(FULL.name, lambda s: FULL.residual(s.layers)),
+        Hypothesis(OUT_OF_BALANCE.name, lambda s: OUT_OF_BALANCE.residual(s.layers)),
         Hypothesis("the metric is that of the layers", lambda s: 0.0 if s.ambient else 1.0),
     ),
     tolerances=AMBIENT,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeplinear.core import Params, effective_rank
+from deeplinear.core import HypothesisError, Params, effective_rank
 from deeplinear.geometry import (
     concavity_spectrum,
     entropy,
@@ -55,9 +55,20 @@ def draw_entropic(rng: np.random.Generator, sizes: tuple[int, ...] = SIZES, spre
     return Spectrum(_apart(rng, size, spread), depth, _apart(rng, size, spread))
 
 
+SMALLEST = 1e-9
+"""Share of the largest singular value of a product below which one is rounding: its logarithm has no digits."""
+
+
+def rank_deficit(values: np.ndarray) -> float:
+    """By how much the least of the singular values of a product is below its share of the largest."""
+    return SMALLEST - float(values[-1] / values[0]) if values[0] > 0 else SMALLEST
+
+
 def adopt_entropic(problem: Problem, params: Params) -> Spectrum:
     """The singular values of the product of given layers, at their depth."""
     values = np.linalg.svd(np.asarray(problem.product(params)), compute_uv=False)
+    if (deficit := rank_deficit(values)) > 0:
+        raise HypothesisError("full rank: the least singular value above 1e-9 of the largest", deficit, 0.0)
     return Spectrum(values, len(params), values)
 
 

@@ -31,6 +31,7 @@ from deeplinear.theory.geometry._entropy import (
     endless,
     plain_entropy,
     plain_pair,
+    rank_deficit,
 )
 from deeplinear.theory.geometry._matrices import ROUNDING, Place, adopt_place, draw_place
 
@@ -70,6 +71,10 @@ LEMMA_SCALING = Check(
     statement="S_L(aX) = S_L(X) + d(d-1)/2 (1 - 1/L) ln|a| for every a ≠ 0.",
     hypotheses=(
         Hypothesis("a square matrix", lambda p: float(p.point.shape[0] != p.point.shape[1])),
+        Hypothesis(
+            "full rank: the least singular value above 1e-9 of the largest",
+            lambda p: rank_deficit(np.linalg.svd(p.point, compute_uv=False)),
+        ),
         Hypothesis("a factor away from zero", lambda p: 1e-6 - abs(float(p.vector[0, 0]))),
     ),
     tolerances=SCALING,
@@ -136,8 +141,8 @@ DEPTH_LIMIT = Check(
 # --- Forces between two values ----------------------------------------------------------------------------------------
 
 ORDER = {
-    "(g(s_i, s_j) - g(s_j, s_i)) s_j for the larger s_i": -1e-4,
-    "|difference by the library - printed formula| s_j": 1e-9,
+    "g(s_i, s_j) / g(s_j, s_i) - 1 for the larger s_i": -1e-4,
+    "|difference by the library - printed formula| / g(s_j, s_i)": 1e-9,
 }
 
 
@@ -145,10 +150,11 @@ def _measure_order(spectra: Sequence[Spectrum]) -> list[Measured]:
     measured = []
     for spectrum in spectra:
         high, low = float(spectrum.values[0]), float(spectrum.values[-1])
-        gap = plain_pair(high, low, spectrum.depth) - plain_pair(low, high, spectrum.depth)
+        push = plain_pair(low, high, spectrum.depth)
+        gap = plain_pair(high, low, spectrum.depth) - push
         pair = np.asarray(entropy_gradient(np.array([high, low]), spectrum.depth))
-        numbers = (gap * low, abs(float(pair[0] - pair[1]) - gap) * low)
-        measured.append(Measured(dict(zip(ORDER, numbers, strict=True)), printed=-gap * low))
+        numbers = (gap / push, abs(float(pair[0] - pair[1]) - gap) / push)
+        measured.append(Measured(dict(zip(ORDER, numbers, strict=True)), printed=-gap / push))
     return measured
 
 
@@ -162,6 +168,7 @@ LEMMA_ORDER = Check(
     statement="If s_i > s_j then g(s_i, s_j) < g(s_j, s_i): the entropy pushes the smaller value more.",
     hypotheses=(SQUARE, DISTINCT, Hypothesis("depth at least three", lambda s: 3.0 - s.depth)),
     tolerances=ORDER,
+    version=2,
     measure=_measure_order,
     draw=lambda rng: endless(draw_entropic(rng)),
     violations=(Violation("two layers, where both are pushed alike", _two_layers),),

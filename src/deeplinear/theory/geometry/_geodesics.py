@@ -166,7 +166,7 @@ SUMMED = "closed form and sum over layers differ by"
 def _measure_equations(instances: Sequence[Place]) -> list[Measured]:
     measured = []
     for place in instances:
-        depth = float(place.other[0, 0]) if place.other.shape == (1, 1) else place.depth
+        depth = place.independent_depth
         velocity, force = motion(place)
         size, strength = (max(float(np.max(np.abs(v))), 1e-300) for v in (velocity, force))
         wanted = operator(place.point, place.vector, depth)

@@ -77,26 +77,21 @@ def _measure_hamiltonian(instances: Sequence[Place]) -> list[Measured]:
     measured = []
     for place in instances:
         _, force = motion(place)
-        told = _told(place)
         size = max(float(np.max(np.abs(force))), 1e-300)
         right, printed = (
-            float(np.max(np.abs(force + slope(place.point, place.vector, told, inverse=inverse)))) / size
+            float(np.max(np.abs(force + slope(place.point, place.vector, place.independent_depth, inverse=inverse))))
+            / size
             for inverse in (False, True)
         )
         measured.append(Measured({FORCE: right}, printed=printed))
     return measured
 
 
-def _told(place: Place) -> float:
-    """The depth that the independent side is told, if another than that of the place."""
-    return float(place.other[0, 0]) if place.other.shape == (1, 1) else place.depth
-
-
 def mistold(rng: np.random.Generator) -> Place:
     """The independent side is told one layer more."""
     place = draw_place(rng)
     depth = place.depth if not math.isinf(place.depth) else 4
-    return dataclasses.replace(place, depth=depth, other=np.array([[depth + 1.0]]))
+    return dataclasses.replace(place, depth=depth, told=depth + 1.0)
 
 
 EQUATION_337 = Check(
@@ -121,7 +116,7 @@ def _measure_lagrangian(instances: Sequence[Place]) -> list[Measured]:
     measured = []
     for place in instances:
         velocity, force = motion(place)
-        gradient = slope(place.point, velocity, _told(place), inverse=True)
+        gradient = slope(place.point, velocity, place.independent_depth, inverse=True)
         size = max(float(np.max(np.abs(force))), 1e-300)
         right, printed = (float(np.max(np.abs(force - sign * gradient))) / size for sign in (1, -1))
         measured.append(Measured({LAGRANGE: right}, printed=printed))

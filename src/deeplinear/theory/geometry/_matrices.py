@@ -25,12 +25,19 @@ class Place:
         vector: A tangent.
         depth: Number of layers, or infinity.
         other: A second tangent or point, of statements that need one.
+        told: Depth that the independent side of a comparison takes; that of the place unless told.
     """
 
     point: np.ndarray
     vector: np.ndarray
     depth: float
     other: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
+    told: float | None = None
+
+    @property
+    def independent_depth(self) -> float:
+        """Depth that the independent side takes."""
+        return self.depth if self.told is None else self.told
 
 
 def draw_orthogonal(rng: np.random.Generator, size: int) -> np.ndarray:

@@ -155,7 +155,8 @@ GRADIENT = {
 
 
 def _measure_gradient(instance: Descent) -> Measured:
-    """The energy is quadratic, so that a central difference of it over any step is its derivative."""
+    """The energy is quadratic, so that a central difference of it over any step is its derivative; over one as long as
+    the gradient it keeps its digits."""
     place, metric = instance.place, Metric(instance.place.depth)
     riemannian = operator(place.point, instance.told, place.depth)
     target = place.point - place.vector
@@ -163,7 +164,8 @@ def _measure_gradient(instance: Descent) -> Measured:
     def energy(step: float) -> float:
         return 0.5 * float(np.sum((place.point - step * riemannian - target) ** 2))
 
-    slope = (energy(0.5) - energy(-0.5)) / 1.0
+    long = float(np.linalg.norm(place.vector)) / float(np.linalg.norm(riemannian))
+    slope = (energy(long) - energy(-long)) / (2 * long)
     pairing = float(np.sum(place.vector * place.other))
     size = float(np.linalg.norm(place.vector) * np.linalg.norm(place.other))
     squared = float(metric.norm(place.point, riemannian)) ** 2
@@ -193,6 +195,7 @@ RIEMANNIAN = Check(
         Hypothesis("the gradient is as told", lambda d: deviation(d.told, d.place.vector), ROUNDING),
     ),
     tolerances=GRADIENT,
+    version=2,
     measure=each(_measure_gradient),
     draw=lambda rng: _descent(draw_place(rng)),
     violations=(Violation("the gradient of another energy", _another_energy),),

@@ -270,6 +270,7 @@ PROPOSITION_36 = Check(
         ),
     ),
     tolerances={SLACK: ROUNDING, IDENTITY: ROUNDING, STOCHASTIC: ROUNDING, LAPLACIAN: ROUNDING, BOUNDS: ROUNDING},
+    version=2,
     measure=_measure_identities,
     draw=lambda rng: _draw_reported(rng, FUNNEL if rng.random() < 0.5 else CHAIN),
     sized=_draw_reported,
