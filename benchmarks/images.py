@@ -2,7 +2,8 @@
 
 No peer takes part. Every training is kept as a file in a folder, so that a second call, on another day, does what is
 missing; what is complete is written to `results/images-DEVICE.json`, with its claims. A residual network of depth 101
-takes 13 s an epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. A `note` in a file of results, written
+takes 13 s an epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. What is kept of other images, or of
+before images were told apart, is trained again. A `note` in a file of results, written
 by hand, says how its trainings differ from what this script does now; it stays with them.
 
     python benchmarks/images.py completion/fig20 --data FOLDER    # FOLDER has Fashion-MNIST's files
@@ -108,7 +109,7 @@ def main() -> None:
         kept = Folder(Path(given.kept) / name)
         spec = experiment(name).presets["large"]
         spec = dataclasses.replace(spec, runs=given.runs) if given.runs else spec
-        missing = [label for labels in spec.trainings.values() for label in labels if label not in kept]
+        missing = spec.missing(data, kept)
         if given.gather and missing:
             print(f"{name}: {', '.join(missing)} missing")
             continue

@@ -10,7 +10,8 @@ import difflib
 import hashlib
 import os
 import platform
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 __version__ = "0.2.0"
@@ -33,6 +34,24 @@ def near_name(name: str, options: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     guess = f"Did you mean '{close[0]}'? " if close else ""
     return f"{guess}Known: {', '.join(options)}."
+
+
+def named_figure(name: str, sources: Mapping[str, str]) -> str:
+    """Sentence that says which id stands for the figure of an unknown id; empty if none does.
+
+    Args:
+        name: The unknown id, `paper/figN`.
+        sources: What is known, by id: the places in the papers.
+
+    Example:
+        >>> named_figure("paper/fig3", {"paper/fig2": "Figures 2 and 3"})
+        "'paper/fig2' makes Figures 2 and 3; its presets and notes say how. "
+    """
+    paper, _, number = name.rpartition("/fig")
+    for one, source in sources.items():
+        if source.startswith("Figures ") and one.rpartition("/")[0] == paper and number in re.findall(r"\d+", source):
+            return f"'{one}' makes {source}; its presets and notes say how. "
+    return ""
 
 
 def use_64_bit() -> None:

@@ -108,8 +108,28 @@ def test_a_claim_that_fails_is_exit_1_and_a_run_that_breaks_is_exit_3(
     assert failed.exit_code == 3 and "ArithmeticError: no number came out" in failed.stderr
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_an_interrupt_says_what_is_kept(left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+
+    from deeplinear.experiments import Context, _registry
+
+    def interrupted(spec: object, context: Context) -> None:
+        assert context.scratch is not None
+        context.scratch.mkdir(parents=True)
+        (context.scratch / ("part-1.npz" if left else ".part-1.npz")).touch()  # the second is not whole
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(_registry._ALL, FIG, dataclasses.replace(experiment(FIG), run=interrupted))
+    result = dln("experiment", "run", FIG, *SMALL, "--store", tmp_path)
+    kept = ", what was begun is kept" if left else ""
+    assert result.exit_code == 130
+    assert f"interrupted; 0 of 1 are stored{kept}, and the same command goes on from there." in result.stderr
+
+
 BAD = {
     "unknown id": (["experiment", "run", "completion/fig52"], "Did you mean 'completion/fig5'"),
+    "figure in another": (["experiment", "show", "completion/fig19"], "'completion/fig18' makes Figures 18 and 19"),
     "unknown key": (["experiment", "run", FIG, "pionts=3"], "Did you mean 'points'"),
     "wrong value": (["experiment", "run", FIG, "points=many"], "points must be a whole number"),
     "value out of range": (["experiment", "run", FIG, "blocks=1"], "blocks must be at least 2"),
@@ -143,6 +163,7 @@ def test_bad_input_is_one_line_and_exit_2(case: str, tmp_path: Path, monkeypatch
 
 FORESEEN = (
     ["experiment", "show", "completion/fig52"],
+    ["experiment", "show", "completion/fig19"],
     ["experiment", "run", "nosuch"],
     ["experiment", "run", FIG, "pionts=3"],
     ["experiment", "run", FIG, "--preset", "papr"],

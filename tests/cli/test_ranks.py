@@ -1,6 +1,7 @@
 """`dln ranks`: soft ranks of the layers of a saved network."""
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,44 @@ def test_averages_over_no_layer(layers: int, more: list[str], tmp_path: Path) ->
     assert (averages["all but last"]["stable"] is None) == (layers == 1)
     table = RUNNER.invoke(app, given)
     assert table.exit_code == 0 and "nan" not in table.stdout and "–" in table.stdout
+
+
+def write_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> str:
+    """The arrays in the order in which they are given."""
+    header, body = {}, b""
+    for name, values in tensors.items():
+        raw = np.ascontiguousarray(values, "<f8").tobytes()
+        header[name] = {"dtype": "F64", "shape": values.shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    head = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + body)
+    return str(path)
+
+
+@pytest.mark.covers("completion:F35")
+def test_layers_of_a_file_with_sorted_names(tmp_path: Path) -> None:
+    """Numbers in names are taken by value where a file has its names sorted, and the ends are told."""
+    acting = ["features.0.weight", "features.3.weight", "features.10.weight", "classifier.weight"]
+    tensors = {name: np.eye(size) + 1 for name, size in zip(acting, (3, 4, 5, 6), strict=True)}
+    path = write_safetensors(tmp_path / "w.safetensors", {name: tensors[name] for name in sorted(acting)})
+    arguments = ["ranks", path, "--last", "classifier.weight"]
+    told = json.loads(RUNNER.invoke(app, [*arguments, "--json"]).stdout)
+    assert [layer["name"] for layer in told["layers"]] == acting
+    assert (told["first"], told["last"]) == (acting[0], acting[-1])
+    assert [one["over"] for one in told["averages"]][2:] == ["layers 3 x 3", "layers 4 x 4", "layers 5 x 5"]
+    table = RUNNER.invoke(app, arguments)
+    words = " ".join(table.stdout.split())
+    assert "Averages, with features.0.weight as the first layer and classifier.weight as the last" in words
+    assert "The first layer is taken to be features.0.weight, the last classifier.weight (--last" in table.stderr
+    alone = json.loads(RUNNER.invoke(app, ["ranks", path, "--json"]).stdout)
+    assert [layer["name"] for layer in alone["layers"]] == [acting[-1], *acting[:-1]]
+    assert (alone["first"], alone["last"]) == (acting[-1], acting[-2])
+    written = write_safetensors(tmp_path / "o.safetensors", {name: tensors[name] for name in acting[::-1]})
+    kept = json.loads(RUNNER.invoke(app, ["ranks", written, "--json"]).stdout)  # not sorted: an order of its own
+    assert [layer["name"] for layer in kept["layers"]] == acting[::-1]
+    np.savez(tmp_path / "w.npz", **{name: tensors[name] for name in sorted(acting)})
+    archive = json.loads(RUNNER.invoke(app, ["ranks", str(tmp_path / "w.npz"), "--json"]).stdout)
+    assert [layer["name"] for layer in archive["layers"]] == sorted(acting)
 
 
 def test_refusals(saved: tuple[Path, Path], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear._about import near_name
+from deeplinear._about import named_figure, near_name
 from deeplinear.cli._shell import UsageError, check_asked
 
 FILE = "catalogue.json"
@@ -55,7 +55,8 @@ def recognised(noun: str, names: Sequence[str], everything: bool, paper: str | N
     ids = {one["id"]: one for one in listed(f"{noun}s", None)}
     for name in names:
         if name not in ids:
-            guess = near_name(name, ids).partition("Known:")[0]
+            sources = {one: found["source"] for one, found in ids.items()}
+            guess = named_figure(name, sources) or near_name(name, ids).partition("Known:")[0]
             raise UsageError(
                 f"{noun}: there is no {noun} '{name}'. {guess}All are listed by `{noun}s()`, or dln {noun} list."
             )

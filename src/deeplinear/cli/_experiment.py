@@ -386,12 +386,19 @@ def _run(
     if len(told) > REASONS:
         say(f"dln: and {len(told) - REASONS} more; --json tells them.")
     done = settled.amounts["completed"] + settled.amounts["stored"]
-    kept = f"{done} of {len(tasks)} are stored, and the same command goes on from there."
+    kept = f"{done} of {len(tasks)} are stored{_begun(tasks, Store(place))}, and the same command goes on from there."
     if interrupted:
         say(f"dln: interrupted; {kept}")
     if broken:
         say(f"dln: {broken.rstrip('.')}; {kept}")
     return code
+
+
+def _begun(tasks: Sequence[Any], store: Any) -> str:
+    """Words for what is kept of runs that are not complete, if anything is."""
+    begun = store.begun()
+    kept = any(any(store.scratch(task.key).glob("[!.]*")) for task in tasks if task.key in begun)
+    return ", what was begun is kept" if kept else ""
 
 
 class _Settled:

@@ -1,6 +1,8 @@
 """`dln ranks`: soft ranks of the layers of any saved network."""
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, print_json, print_table, say
@@ -16,7 +18,7 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
 
     def measured(path: str) -> Any:
         try:
-            return weight_ranks(load_tensors(path, prefix=prefix, last=last), layout)
+            return weight_ranks(_in_order(path, load_tensors(path, prefix=prefix, last=last), last), layout)
         except (ValueError, TypeError, ImportError, OSError) as error:
             raise UsageError(f"{path}: {one_line(error)}") from None
 
@@ -36,7 +38,8 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
     averages: list[dict[str, Any]] = [{"over": name} | values for name, values in _averages(found, before).items()]
     if as_json:
         told = {"layers": [_plain(one) for one in layers], "averages": [_plain(one) for one in averages]}
-        print_json({"ok": True, "command": "ranks", "file": file, **told})
+        ends = {"first": found.layers[0].name, "last": found.layers[-1].name}
+        print_json({"ok": True, "command": "ranks", "file": file, **ends, **told})
         return Code.fine
     more = () if before is None else ("over the initial ones",)
     print_table(
@@ -45,6 +48,7 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
     )
     print_table(
         [(one["over"], *_cells(one)) for one in averages],
+        title=f"Averages, with {found.layers[0].name} as the first layer and {found.layers[-1].name} as the last",
         header=("average over", "effective rank", "stable rank", *more),
     )
     say(
@@ -52,6 +56,18 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
         "another). An average over layers of different shapes says as much of the shapes as of training."
     )
     return Code.fine
+
+
+def _in_order(path: str, tensors: dict[str, Any], last: str | None) -> dict[str, Any]:
+    """The arrays in the order in which their layers act, as far as the names tell.
+
+    The usual writer of safetensors sorts names, 10 before 2; there numbers in names are taken by their values.
+    """
+    names = [name for name in tensors if name != last]
+    if Path(path).suffix.lower() != ".safetensors" or names != sorted(names):
+        return tensors
+    names.sort(key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)])
+    return {name: tensors[name] for name in (*names, *(one for one in tensors if one == last))}
 
 
 def _averages(found: Any, before: Any) -> dict[str, dict[str, float]]:

@@ -1,7 +1,14 @@
 """Readers of labelled images in the formats in which they are published."""
 
 import gzip
+import io
+import math
+import pickle
+import warnings
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,33 +18,59 @@ from deeplinear.models import Images
 FASHION = "/usr/share/datasets/fashion-mnist"
 """Where Debian's package dataset-fashion-mnist puts its files."""
 
-CIFAR_FILES = {
-    10: ((*(f"data_batch_{number}.bin" for number in range(1, 6)),), "test_batch.bin", 1),
-    100: (("train.bin",), "test.bin", 2),
-}
-"""By number of classes: files for training, the file for testing, and how many labels stand before an image."""
+FASHION_SIDE, FASHION_CLASSES = 28, 10
 
-PICKLED = {"cifar-10": ("cifar-10-batches-py", "batches.meta"), "cifar-100": ("cifar-100-python", "meta")}
-"""The folder that the Python version unpacks to, and a file only that version has."""
+CIFAR_FILES = {
+    10: {**{f"data_batch_{number}": 10_000 for number in range(1, 6)}, "test_batch": 10_000},
+    100: {"train": 50_000, "test": 10_000},
+}
+"""By number of classes: names of the files, the one for testing last, and how many images each has as published.
+
+The binary version adds `.bin` to the names.
+"""
+
+CIFAR_LABELS = {10: ("labels", 1), 100: ("fine_labels", 2)}
+"""What the classes are called in the Python version, and how many labels stand before an image in the binary one."""
+
+CIFAR_FOLDERS = {10: ("cifar-10-batches-bin", "cifar-10-batches-py"), 100: ("cifar-100-binary", "cifar-100-python")}
+"""The folders that the archives unpack to."""
 
 SIDE, CHANNELS = 32, 3
 
 
 def cifar(folder: str | Path, classes: int = 10) -> Images:
-    """CIFAR-10 or CIFAR-100 from the files of the binary version, as their authors publish it.
+    """CIFAR-10 or CIFAR-100 from the files of the binary or of the Python version, as their authors publish them.
+
+    The files tell the version; where both are, the binary one is read. Files of the Python version are pickles, which
+    may name any program to be run: nothing is taken from them but arrays of bytes, lists and numbers, and a file that
+    asks for more is refused. A warning is given of files with another number of images than the published ones.
 
     Args:
-        folder: With `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, or with `train.bin` and `test.bin`;
-            it is called `cifar-10-batches-bin` or `cifar-100-binary` in the archive.
+        folder: With `data_batch_1` to `data_batch_5` and `test_batch`, or with `train` and `test`, the names ending in
+            `.bin` in the binary version; any file may be compressed by gzip. In the archives it is called
+            `cifar-10-batches-bin`, `cifar-10-batches-py`, `cifar-100-binary` or `cifar-100-python`; a folder that
+            contains one of that name will do.
         classes: 10 or 100 (the fine classes).
+
+    Raises:
+        FileNotFoundError: Files are missing; the message names them.
+        ValueError: A file is damaged, or holds something else.
     """
     if classes not in CIFAR_FILES:
         raise ValueError(f"cifar: classes must be 10 or 100, but is {classes!r}.")
-    files, test, labels = CIFAR_FILES[classes]
-    where = _folder(folder, f"cifar-{classes}", (*files, test))
-    parts = [_cifar_file(where / name, labels, classes) for name in files]
-    images, known = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Images(images, known, *_cifar_file(where / test, labels, classes), classes)
+    published = CIFAR_FILES[classes]
+    where, ending = _cifar_folder(Path(folder).expanduser(), classes)
+    parts, odd = [], []
+    for name, count in published.items():
+        path = _present(where / f"{name}{ending}")
+        parts.append(_cifar_binary(path, classes) if ending else _cifar_python(path, classes))
+        if len(parts[-1][0]) != count:
+            odd.append(f"{path.name} has {len(parts[-1][0]):,} images instead of {count:,}")
+    if odd:
+        warnings.warn(f"cifar: {where} is not as published: {'; '.join(odd)}. Files may be cut off.", stacklevel=2)
+    train, train_labels = (np.concatenate(part) for part in zip(*parts[:-1], strict=True))
+    test, test_labels = parts[-1]
+    return Images(train, train_labels, test, test_labels, classes)
 
 
 def fashion_mnist(folder: str | Path = FASHION) -> Images:
@@ -46,18 +79,23 @@ def fashion_mnist(folder: str | Path = FASHION) -> Images:
     Args:
         folder: With the four files of the original format, compressed or not. Debian's package
             `dataset-fashion-mnist` brings them.
+
+    Raises:
+        FileNotFoundError: Files are missing; the message names them.
+        ValueError: A file is damaged, or holds something else.
     """
+    where = Path(folder).expanduser()
     names = [f"{part}-{kind}" for part in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
-    where = _folder(folder, "fashion-mnist", names)
-    found = [_idx(where / name) for name in names]
-    for images, labels in (found[:2], found[2:]):
-        if images.ndim != 3 or labels.shape != images.shape[:1]:
-            raise ValueError(
-                f"fashion_mnist: {where} has {images.shape} images and {labels.shape} labels, which do not belong "
-                "together."
-            )
-    train, train_labels, test, test_labels = found
-    return Images(train[..., None], train_labels.astype(int), test[..., None], test_labels.astype(int), 10)
+    missing = _missing(where, names)
+    if missing:
+        raise FileNotFoundError(
+            f"datasets: {_absence(where, missing)}. Install Debian's package dataset-fashion-mnist, or name the folder "
+            "that has them."
+        )
+    paths = [_present(where / name) for name in names]
+    train, train_labels = _fashion_part(paths[0], paths[1])
+    test, test_labels = _fashion_part(paths[2], paths[3])
+    return Images(train, train_labels, test, test_labels, FASHION_CLASSES)
 
 
 def mnist() -> Images:
@@ -108,7 +146,8 @@ def _split(pixels: np.ndarray, labels: np.ndarray) -> Images:
     return Images(pixels[~tested][order], labels[~tested][order], pixels[tested], labels[tested], 10)
 
 
-def _cifar_file(path: Path, labels: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def _cifar_binary(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    labels = CIFAR_LABELS[classes][1]
     size = labels + SIDE * SIDE * CHANNELS
     content = np.frombuffer(_content(path), dtype=np.uint8)
     if not len(content) or len(content) % size:
@@ -116,44 +155,173 @@ def _cifar_file(path: Path, labels: int, classes: int) -> tuple[np.ndarray, np.n
             f"cifar: {path} must hold records of {size} bytes, but has {len(content)}; it is cut off, or another file."
         )
     records = content.reshape(-1, size)
-    known = records[:, labels - 1].astype(int)
-    if known.max() >= classes:
-        raise ValueError(f"cifar: {path} has a label {known.max()}, but labels must be below {classes}.")
-    return records[:, labels:].reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1), known
+    return _cifar_images(path, records[:, labels:], records[:, labels - 1].astype(int), classes)
 
 
-def _idx(path: Path) -> np.ndarray:
+def _cifar_python(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    wanted = CIFAR_LABELS[classes][0]
+    found = _unpickled(path)
+    if not isinstance(found, dict) or not {b"data", wanted.encode()} <= found.keys():
+        has = ", ".join(sorted(map(repr, found))) or "nothing" if isinstance(found, dict) else type(found).__name__
+        raise ValueError(f"cifar: {path} must hold b'data' and b'{wanted}', but has {has}; it is another file.")
+    labels = found[wanted.encode()]
+    pixels: np.ndarray = getattr(found[b"data"], "numbers", np.empty(0, np.uint8))
+    size = SIDE * SIDE * CHANNELS
+    if pixels.ndim != 2 or pixels.shape[1] != size or not len(pixels):
+        raise ValueError(f"cifar: b'data' of {path} must be rows of {size} bytes, but has shape {pixels.shape}.")
+    if not isinstance(labels, list) or any(type(label) is not int for label in labels) or len(labels) != len(pixels):
+        raise ValueError(f"cifar: b'{wanted}' of {path} must be a list of {len(pixels)} whole numbers.")
+    return _cifar_images(path, pixels, np.asarray(labels), classes)
+
+
+def _cifar_images(path: Path, pixels: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (number, rows, columns, channels) from rows of red, green and blue planes, and their classes."""
+    for extreme in (labels.min(), labels.max()):
+        if not 0 <= extreme < classes:
+            raise ValueError(f"cifar: {path} has a label {extreme}, but labels must be below {classes}.")
+    return pixels.reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1), labels
+
+
+def _cifar_folder(where: Path, classes: int) -> tuple[Path, str]:
+    """The folder that has all files of a version, and what their names end in."""
+    places = (where, *(where / name for name in CIFAR_FOLDERS[classes]))
+    absent = {
+        (place, ending): _missing(place, [f"{name}{ending}" for name in CIFAR_FILES[classes]])
+        for place in places
+        for ending in (".bin", "")
+    }
+    best, missing = min(absent.items(), key=lambda item: len(item[1]))
+    if missing:
+        raise FileNotFoundError(
+            f"datasets: {_absence(best[0], missing)}. Unpack the binary version of CIFAR-{classes}, "
+            f"cifar-{classes}-binary.tar.gz, or the Python version, cifar-{classes}-python.tar.gz, and name the folder."
+        )
+    return best
+
+
+class _Bytes:
+    """What `numpy.dtype` becomes in a pickle that is read here: bytes, or an error."""
+
+    def __init__(self, name: object, *_: object) -> None:
+        if name not in ("u1", b"u1"):
+            raise pickle.UnpicklingError(f"its numbers are of the kind {name!r}, and only arrays of bytes are read")
+
+    def __setstate__(self, state: object) -> None:
+        """Order of bytes and alignment mean nothing for single bytes."""
+
+
+class _Array:
+    """What an array becomes in a pickle that is read here. NumPy would trust the file with shape and kind."""
+
+    def __init__(self, *_: object) -> None:
+        self.numbers = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, by_columns, content = state
+        if not isinstance(kind, _Bytes) or not isinstance(content, bytes):
+            raise pickle.UnpicklingError("an array in it is not one of bytes")
+        self.numbers = np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if by_columns else "C")
+
+
+UNPICKLED = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): "ndarray",  # only handed to `_reconstruct`
+    ("numpy", "dtype"): _Bytes,
+    ("_codecs", "encode"): bytes,
+}
+"""All that pickles of arrays of bytes name, and what stands for it here, so that no code of a file's choice runs."""
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in UNPICKLED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only arrays of bytes are read")
+        return UNPICKLED[module, name]
+
+
+def _unpickled(path: Path) -> Any:
+    """What a file holds that was pickled by Python 2 or 3, with strings of Python 2 as bytes and nothing executed."""
+    content = io.BytesIO(_content(path))
+    try:
+        return _Unpickler(content, encoding="bytes").load()
+    except (
+        pickle.UnpicklingError,
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        MemoryError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(
+            f"cifar: {path} is not a file of the Python version, or is damaged: {error}. Take the one that CIFAR's "
+            "authors publish."
+        ) from None
+
+
+def _fashion_part(pictures: Path, classes: Path) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = _idx(pictures, 3), _idx(classes, 1)
+    if not len(images) or images.shape[1:] != (FASHION_SIDE, FASHION_SIDE):
+        raise ValueError(
+            f"fashion_mnist: {pictures} must hold images of {FASHION_SIDE} x {FASHION_SIDE} bytes, but has shape "
+            f"{images.shape}; it is another file."
+        )
+    if len(labels) != len(images):
+        raise ValueError(
+            f"fashion_mnist: {pictures} has {len(images)} images and {classes} {len(labels)} labels, which do not "
+            "belong together."
+        )
+    if labels.max() >= FASHION_CLASSES:
+        raise ValueError(
+            f"fashion_mnist: {classes} has a label {labels.max()}, but labels must be below {FASHION_CLASSES}."
+        )
+    return images[..., None], labels.astype(int)
+
+
+def _idx(path: Path, axes: int) -> np.ndarray:
     """An array of bytes in the format idx: two zeros, 8 for bytes, the number of axes, their lengths, the bytes."""
     content = _content(path)
-    axes = content[3] if len(content) > 3 else 0
-    if content[:3] != b"\x00\x00\x08" or len(content) < 4 + 4 * axes:
-        raise ValueError(f"fashion_mnist: {path} is not an array of bytes in the format idx.")
-    shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=axes, offset=4))
-    if len(content) - 4 - 4 * axes != int(np.prod(shape)):
+    if content[:4] != bytes([0, 0, 8, axes]) or len(content) < 4 + 4 * axes:
         raise ValueError(
-            f"fashion_mnist: {path} must have {int(np.prod(shape))} bytes after its head for the shape {shape}, but "
-            f"has {len(content) - 4 - 4 * axes}."
+            f"fashion_mnist: {path} is not an array of bytes in the format idx, which begins with 0, 0, 8, {axes}."
+        )
+    shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=axes, offset=4))
+    if len(content) - 4 - 4 * axes != math.prod(shape):
+        raise ValueError(
+            f"fashion_mnist: {path} must have {math.prod(shape)} bytes after its head for the shape {shape}, but has "
+            f"{len(content) - 4 - 4 * axes}; it is cut off, or another file."
         )
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
+def _packed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.gz")
+
+
+def _present(path: Path) -> Path:
+    """The file itself, or else the compressed one."""
+    return path if path.is_file() else _packed(path)
+
+
 def _content(path: Path) -> bytes:
-    """The bytes of a file, which may be compressed."""
-    return path.read_bytes() if path.is_file() else gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes())
+    """The bytes of a file, unpacked if its name says that they are compressed."""
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(
+            f"datasets: {path} cannot be unpacked: {error}. It is cut off or damaged; fetch it again."
+        ) from None
 
 
-def _folder(folder: str | Path, name: str, files: tuple[str, ...] | list[str]) -> Path:
-    """The folder, if all files are there, compressed or not."""
-    where = Path(folder).expanduser()
-    missing = [file for file in files if not (where / file).is_file() and not (where / f"{file}.gz").is_file()]
-    if missing:
-        what = f"{where} has no {', '.join(missing)}" if where.is_dir() else f"there is no folder {where}"
-        hint = {
-            "fashion-mnist": "Install Debian's package dataset-fashion-mnist, or name the folder that has them.",
-        }.get(name, f"Unpack the binary version of {name.upper()}, {name}-binary.tar.gz, and name the folder.")
-        if name in PICKLED:
-            beside, meta = PICKLED[name]
-            if any((other / meta).exists() for other in (where, where.parent / beside)):
-                hint = f"The Python version is there, but its files, which may run programs, are not read. {hint}"
-        raise FileNotFoundError(f"datasets: {what}. {hint}")
-    return where
+def _missing(where: Path, files: Sequence[str]) -> list[str]:
+    """The files that are not there, compressed or not."""
+    return [file for file in files if not _present(where / file).is_file()]
+
+
+def _absence(where: Path, missing: Sequence[str]) -> str:
+    return f"{where} has no {', '.join(missing)}" if where.is_dir() else f"there is no folder {where}"

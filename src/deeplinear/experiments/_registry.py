@@ -1,5 +1,6 @@
 """All experiments, found by id."""
 
+from deeplinear._about import named_figure
 from deeplinear.core import near_name
 from deeplinear.experiments._base import Experiment
 from deeplinear.experiments.catalog import EXPERIMENTS
@@ -18,7 +19,8 @@ def experiments(paper: str | None = None) -> tuple[Experiment, ...]:
 def experiment(name: str) -> Experiment:
     """The experiment with an id."""
     if name not in _ALL:
-        guess = near_name(name, _ALL).partition("Known:")[0]
+        sources = {one.id: one.source for one in _ALL.values()}
+        guess = named_figure(name, sources) or near_name(name, _ALL).partition("Known:")[0]
         raise ValueError(
             f"experiment: there is no experiment '{name}'. {guess}"
             "All are listed by `experiments()`, or dln experiment list."

@@ -130,6 +130,7 @@ def train_classifier(
     protocol: Protocol,
     key: Key[Array, ""],
     *,
+    observe: Callable[[int, Any], None] | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> ClassifierTraining:
     """Train a classifier, such as a `resnet`, a `vgg` or a `ReLUNetwork`. Images are shifted before they are scaled.
@@ -140,6 +141,7 @@ def train_classifier(
         data: Images; each channel is brought to mean 0 and deviation 1 over the images for training.
         protocol: How to train.
         key: Of the permutations, flips and shifts.
+        observe: Called after each epoch with its number, from 1 on, and the network as it then is.
         progress: Called after each epoch with its number, from 1 on, and its mean loss; may raise to stop.
 
     Raises:
@@ -173,6 +175,8 @@ def train_classifier(
                 RESULTS.diverged, f"{where}: the loss is not finite in epoch {epoch + 1}; take a smaller lr."
             )
         unseen.append(_accuracy(network, state, test))
+        if observe is not None:
+            observe(epoch + 1, network)
         if progress is not None:
             progress(epoch + 1, losses[-1])
     return ClassifierTraining(network, state, np.asarray(losses), np.asarray(seen), np.asarray(unseen))

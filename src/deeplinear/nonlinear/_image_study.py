@@ -5,6 +5,7 @@ Images are handed in; where they come from is for others to know.
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -29,7 +30,7 @@ STARTS = ("gaussian", "identity")
 DATA = ("digits", "mnist", "fashion", "cifar10", "cifar100", "clusters")
 
 MOMENTS = ("start", "end")
-"""When ranks are measured."""
+"""When the ranks of all layers are told."""
 
 Tell = Callable[[float, str], None]
 Kept = MutableMapping[str, dict[str, np.ndarray]]
@@ -53,6 +54,7 @@ class ConvolutionStudy:
         crop: Pixels by which they are shifted at random.
         images: How many of the images for training are taken; 0 for all.
         runs: Trainings of each depth.
+        measured: How often the averages of ranks are measured along a training, evenly, besides the start.
         seed: Of all randomness.
     """
 
@@ -69,12 +71,13 @@ class ConvolutionStudy:
     crop: int = 4
     images: int = 0
     runs: int = 5
+    measured: int = 20
     seed: int = 0
 
     def __post_init__(self) -> None:
         where = "ConvolutionStudy"
         _check_names(where, data=(self.data, DATA), family=(self.family, FAMILIES))
-        _check_counts(where, self, width=1, runs=1, images=0, seed=0)
+        _check_counts(where, self, width=1, runs=1, measured=1, images=0, seed=0)
         known = FAMILIES[self.family]
         if not self.depths or list(self.depths) != sorted(set(self.depths)) or not set(self.depths) <= set(known):
             raise ValueError(
@@ -87,6 +90,15 @@ class ConvolutionStudy:
     def trainings(self) -> dict[str, tuple[str, ...]]:
         """Names of the trainings of each network, by its name."""
         return {f"{self.family}-{depth}": _names(f"{self.family}-{depth}", self.runs) for depth in self.depths}
+
+    @property
+    def measurements(self) -> tuple[int, ...]:
+        """Epochs after which the averages of ranks are measured; 0 is the start."""
+        return _measurements(self.epochs, self.measured)
+
+    def missing(self, data: Images, kept: Kept) -> tuple[str, ...]:
+        """Names of the trainings on these images that are still to be done."""
+        return _missing(self, data, kept)
 
     def protocol(self) -> Protocol:
         """How each network is trained."""
@@ -117,6 +129,7 @@ class ReLUStudy:
         batch: Images in a step.
         images: How many of the images for training are taken; 0 for all.
         runs: Trainings of each depth and start.
+        measured: As for `ConvolutionStudy`.
         seed: Of all randomness.
     """
 
@@ -131,12 +144,13 @@ class ReLUStudy:
     batch: int = 128
     images: int = 0
     runs: int = 5
+    measured: int = 20
     seed: int = 0
 
     def __post_init__(self) -> None:
         where = "ReLUStudy"
         _check_names(where, data=(self.data, DATA))
-        _check_counts(where, self, width=1, runs=1, images=0, seed=0)
+        _check_counts(where, self, width=1, runs=1, measured=1, images=0, seed=0)
         for name in ("scale", "identity"):
             check_number(where, name, getattr(self, name), above=0)
         if not self.depths or list(self.depths) != sorted(set(self.depths)) or self.depths[0] < 2:
@@ -148,6 +162,15 @@ class ReLUStudy:
         """Names of the trainings of each network, by its name; networks from Gaussian layers stand first."""
         names = [f"{start}-{depth}" for start in STARTS for depth in self.depths]
         return {name: _names(name, self.runs) for name in names}
+
+    @property
+    def measurements(self) -> tuple[int, ...]:
+        """Epochs after which the averages of ranks are measured; 0 is the start."""
+        return _measurements(self.epochs, self.measured)
+
+    def missing(self, data: Images, kept: Kept) -> tuple[str, ...]:
+        """Names of the trainings on these images that are still to be done."""
+        return _missing(self, data, kept)
 
     def protocol(self) -> Protocol:
         """How each network is trained: plain SGD with momentum on the images as they are."""
@@ -168,6 +191,45 @@ def _names(network: str, runs: int) -> tuple[str, ...]:
     return tuple(f"{network}-{run + 1}" for run in range(runs))
 
 
+def _measurements(epochs: int, measured: int) -> tuple[int, ...]:
+    """Every so many epochs, as often as wanted or less, and the last one."""
+    return (*range(0, epochs, -(-epochs // measured)), epochs)
+
+
+def _missing(study: "ConvolutionStudy | ReLUStudy", data: Images, kept: Kept) -> tuple[str, ...]:
+    digest = _digest(_taken(study, data))
+    labels = [label for labels in study.trainings.values() for label in labels]
+    return tuple(label for label in labels if _kept_training(kept, label, digest) is None)
+
+
+def _taken(study: "ConvolutionStudy | ReLUStudy", data: Images) -> Images:
+    """The images that a study takes of those it is given."""
+    if study.images > len(data.train):
+        raise ValueError(
+            f"{type(study).__name__}: images must be at most {len(data.train)}, which the data have, but is "
+            f"{study.images}; take 0 for all."
+        )
+    if not study.images:
+        return data
+    return data._replace(train=data.train[: study.images], train_labels=data.train_labels[: study.images])
+
+
+def _digest(data: Images) -> str:
+    """The first 16 digits of SHA-256 over shapes, pixels and classes: which images a number comes from."""
+    found = hashlib.sha256(str(data.classes).encode())
+    for part in (data.train, data.train_labels, data.test, data.test_labels):
+        values = np.ascontiguousarray(part, dtype=np.uint8 if part.dtype == np.uint8 else "<i8")
+        found.update(f"{values.shape}{values.dtype.str}".encode())
+        found.update(values.data)
+    return found.hexdigest()[:16]
+
+
+def _kept_training(kept: Kept, label: str, digest: str) -> dict[str, np.ndarray] | None:
+    """The training of that name if it is kept and was on the images of the digest."""
+    found = kept.get(label)
+    return found if found is not None and str(found.get("digest", "")) == digest else None
+
+
 def run_convolution_study(
     study: ConvolutionStudy, data: Images, *, progress: Tell | None = None, kept: Kept | None = None
 ) -> dict[str, Any]:
@@ -177,13 +239,16 @@ def run_convolution_study(
         study: What to do.
         data: Images; tiny ones as `enlarged` makes them.
         progress: Called after each epoch with the fraction done and a few words; may raise to stop.
-        kept: Trainings that are done, by name; those found there are not done again, others are put there.
+        kept: Trainings that are done, by name; those found there are not done again, unless they were on other images.
+            Others are put there.
 
     Returns:
         By name: `loss`, `train_accuracy`, `test_accuracy` (depths, runs, epochs); `ranks` (depths, runs, moments,
         kinds of rank, layers), NaN beyond the layers of a depth; `averages` (depths, runs, moments, kinds of rank,
-        averages); `rows` and `columns` (depths, layers) of the measured matrices, 0 beyond; `layers`, their names by
-        depth. Moments are `MOMENTS`, kinds of rank `RANKS`, averages `AVERAGES`.
+        averages); `curve` (depths, runs, kinds of rank, averages, measurements), the averages along training, and
+        `measured`, after how many epochs; `rows` and `columns` (depths, layers) of the measured matrices, 0 beyond;
+        `layers`, their names by depth; `images`, how many were for training and for testing, and `digest`, a word that
+        tells them from others. Moments are `MOMENTS`, kinds of rank `RANKS`, averages `AVERAGES`.
     """
     make = {"resnet": resnet, "vgg": vgg}[study.family]
 
@@ -203,7 +268,7 @@ def run_relu_study(
         study: What to do.
         data: Images.
         progress: Called after each epoch with the fraction done and a few words; may raise to stop.
-        kept: Trainings that are done, by name; those found there are not done again, others are put there.
+        kept: As for `run_convolution_study`.
 
     Returns:
         As `run_convolution_study`; the first axis runs over starts (Gaussian, then identity) and, for each, depths.
@@ -228,28 +293,28 @@ def _trained(
     kept: Kept | None,
 ) -> dict[str, Any]:
     """Every member as often as the study says. A run has the same images in the same order for every member."""
-    if study.images > len(data.train):
-        raise ValueError(
-            f"{type(study).__name__}: images must be at most {len(data.train)}, which the data have, but is "
-            f"{study.images}; take 0 for all."
-        )
-    if study.images:
-        data = data._replace(train=data.train[: study.images], train_labels=data.train_labels[: study.images])
+    data = _taken(study, data)
+    digest = _digest(data)
     kept = {} if kept is None else kept
+    found: dict[str, dict[str, np.ndarray]] = {}
     trainings = study.trainings.values()
     total, done = len(trainings) * study.runs * study.epochs, 0
     for labels, build in zip(trainings, builders, strict=True):
         start = eqx.filter_jit(build)
         for run, label in enumerate(labels):
-            if label not in kept:
+            there = _kept_training(kept, label, digest)
+            if there is None:
 
                 def tell(epoch: int, loss: float, done: int = done, label: str = label) -> None:
                     if progress is not None:
                         progress((done + epoch) / total, f"{label}, epoch {epoch}: loss {loss:.3g}")
 
-                kept[label] = _member(study, start, data, run, tell)
+                there = _member(study, start, data, run, tell) | {"digest": np.asarray(digest)}
+                kept[label] = there
+            found[label] = there
             done += study.epochs
-    return _together([[kept[label] for label in labels] for labels in trainings])
+    told = {"measured": np.asarray(study.measurements), "images": [len(data.train), len(data.test)], "digest": digest}
+    return _together([[found[label] for label in labels] for labels in trainings]) | told
 
 
 def _member(
@@ -259,20 +324,30 @@ def _member(
     run: int,
     tell: Callable[[int, float], None],
 ) -> dict[str, np.ndarray]:
-    """One training: its curves, ranks (moments, kinds, layers), their averages, shapes and names of the layers."""
+    """One training: its curves, ranks (moments, kinds, layers), their averages, shapes and names of the layers.
+
+    Of the measurements between start and end only the averages are kept.
+    """
     key_start, key_order = jax.random.split(jax.random.fold_in(jax.random.key(study.seed), run))
     network, state = start(key_start)
-    before = weight_ranks(layer_tensors(network))
-    training = train_classifier(network, state, data, study.protocol(), key_order, progress=tell)
-    both = (before, weight_ranks(layer_tensors(training.network)))
+    measured = {0: weight_ranks(layer_tensors(network))}
+
+    def observe(epoch: int, network: Any) -> None:
+        if epoch in study.measurements:
+            measured[epoch] = weight_ranks(layer_tensors(network))
+
+    training = train_classifier(network, state, data, study.protocol(), key_order, observe=observe, progress=tell)
+    both = measured[0], measured[study.epochs]
+    along = measured.values()
     return {
         "loss": training.loss,
         "train_accuracy": training.train_accuracy,
         "test_accuracy": training.test_accuracy,
         "ranks": np.asarray([[[getattr(layer, kind) for layer in one.layers] for kind in RANKS] for one in both]),
         "averages": np.asarray([[[one.average(which, kind) for which in AVERAGES] for kind in RANKS] for one in both]),
-        "shapes": np.asarray([layer.shape for layer in before.layers]),
-        "names": np.asarray([layer.name for layer in before.layers]),
+        "curve": np.asarray([[[one.average(which, kind) for one in along] for which in AVERAGES] for kind in RANKS]),
+        "shapes": np.asarray([layer.shape for layer in both[0].layers]),
+        "names": np.asarray([layer.name for layer in both[0].layers]),
     }
 
 
@@ -288,7 +363,7 @@ def _together(found: list[list[dict[str, np.ndarray]]]) -> dict[str, Any]:
     return {
         **{
             name: np.asarray([[one[name] for one in runs] for runs in found])
-            for name in ("loss", "train_accuracy", "test_accuracy", "averages")
+            for name in ("loss", "train_accuracy", "test_accuracy", "averages", "curve")
         },
         "ranks": np.asarray([[padded(one["ranks"], np.nan) for one in runs] for runs in found]),
         "rows": np.asarray([padded(shape[:, 0], 0) for shape in shapes]),

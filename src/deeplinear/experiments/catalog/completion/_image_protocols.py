@@ -1,6 +1,8 @@
 """What the paper trains its image classifiers by, and how far a study is from it."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from deeplinear.nonlinear import ConvolutionStudy, ReLUStudy
 
@@ -22,6 +24,9 @@ OPTIMISERS = {"sgd": (0.1, 5e-4), "adam": (1e-3, 1e-5), "rmsprop": (1e-3, 1e-5)}
 DEPTHS = {"resnet": (18, 34, 50, 101), "vgg": (11, 13, 16, 19)}
 """The paper's depths."""
 
+IMAGES = (50_000, 10_000)
+"""How many images CIFAR has for training and for testing."""
+
 
 def convolutions(family: str, optimiser: str) -> ConvolutionStudy:
     """The paper's training of a family by an optimiser on CIFAR-10."""
@@ -29,12 +34,22 @@ def convolutions(family: str, optimiser: str) -> ConvolutionStudy:
     return ConvolutionStudy(family=family, depths=DEPTHS[family], optimiser=optimiser, lr=lr, weight_decay=weight_decay)
 
 
-def departure(spec: Study) -> str:
-    """In words, what keeps a study from being the paper's own; nothing where it is."""
+def departure(spec: Study, told: Mapping[Any, Any]) -> str:
+    """In words, what keeps a study from being the paper's own; nothing where it is.
+
+    Args:
+        spec: Of the study.
+        told: What its data set tells of its images: `train_images` and `test_images`, how many there were.
+    """
     if not spec.data.startswith("cifar"):
         return "not the paper's data"
     paper: Study = ReLUStudy()
     if isinstance(spec, ConvolutionStudy):  # of which there are figures on both sets of CIFAR
         paper = dataclasses.replace(convolutions(spec.family, spec.optimiser), data=spec.data)
-    same = dataclasses.replace(paper, seed=spec.seed, runs=spec.runs)
-    return "" if spec == same and spec.runs >= paper.runs else "not the paper's protocol"
+    same = dataclasses.replace(paper, seed=spec.seed, runs=spec.runs, measured=spec.measured)
+    if spec != same or spec.runs < paper.runs:
+        return "not the paper's protocol"
+    counts = tuple(told.get(f"{part}_images") for part in ("train", "test"))
+    if None in counts:
+        return "not known to be the paper's images"
+    return "" if counts == IMAGES else "not all of the paper's images"
