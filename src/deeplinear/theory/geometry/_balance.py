@@ -437,7 +437,9 @@ FULL = Hypothesis[Layers](
 
 OUT_OF_BALANCE = Hypothesis[Layers](
     "layers out of balance, every G_l by a thousandth of the largest layer squared",
-    lambda w: 1e-3 - min(map(np.linalg.norm, _laws(w)), default=0.0) / max(float(np.sum(x**2)) for x in w),
+    lambda w: (
+        1e-3 - min((float(np.linalg.norm(x)) for x in _laws(w)), default=0.0) / max(float(np.sum(x**2)) for x in w)
+    ),
 )
 """Rates of an imbalance that is rounding are rounding."""
 
