@@ -2,9 +2,9 @@
 
 No peer takes part. Every training is kept as a file in a folder, so that a second call, on another day, does what is
 missing; what is complete is written to `results/images-DEVICE.json`, with its claims. A residual network of depth 101
-takes 13 s an epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. What is kept of other images, or of
-before images were told apart, is trained again. A `note` in a file of results, written
-by hand, says how its trainings differ from what this script does now; it stays with them.
+takes 13 s an epoch on an H200, VGG-11 1.2 s, and each compiles for 10 to 80 s. What is kept of other images or other
+settings is trained again. A `note` in a file of results, written by hand, says how its trainings differ from what this
+script does now; it stays with them.
 
     python benchmarks/images.py completion/fig20 --data FOLDER    # FOLDER has Fashion-MNIST's files
     python benchmarks/images.py completion/fig22 --runs 2         # fewer trainings of each depth
@@ -106,8 +106,8 @@ def main() -> None:
     data = fashion_mnist(given.data) if given.data else fashion_mnist()
     stored = load(path) if path.exists() else {"machine": machine(), "studies": {}}
     for name in given.names or NAMES:
-        kept = Folder(Path(given.kept) / name)
         spec = experiment(name).presets["large"]
+        kept = Folder(Path(given.kept) / experiment(name).key(dataclasses.replace(spec, runs=1)))
         spec = dataclasses.replace(spec, runs=given.runs) if given.runs else spec
         missing = spec.missing(data, kept)
         if given.gather and missing:

@@ -103,7 +103,7 @@ def test_layers_of_a_file_with_sorted_names(tmp_path: Path) -> None:
     table = RUNNER.invoke(app, arguments)
     words = " ".join(table.stdout.split())
     assert "Averages, with features.0.weight as the first layer and classifier.weight as the last" in words
-    assert "The first layer is taken to be features.0.weight, the last classifier.weight (--last" in table.stderr
+    assert "The first layer is taken to be features.0.weight, the last classifier.weight (--first" in table.stderr
     alone = json.loads(RUNNER.invoke(app, ["ranks", path, "--json"]).stdout)
     assert [layer["name"] for layer in alone["layers"]] == [acting[-1], *acting[:-1]]
     assert (alone["first"], alone["last"]) == (acting[-1], acting[-2])
@@ -115,6 +115,38 @@ def test_layers_of_a_file_with_sorted_names(tmp_path: Path) -> None:
     assert [layer["name"] for layer in archive["layers"]] == sorted(acting)
 
 
+@pytest.mark.covers("completion:F35")
+def test_layers_are_chosen_and_ordered_by_name(tmp_path: Path) -> None:
+    """Positions and a layer of zeros are left out, the stem is called the first, a start is compared by name."""
+    rng = np.random.default_rng(3)
+    sizes = {"blocks.0": (4, 6), "blocks.1": (4, 4), "head": (2, 4), "stem": (6, 3)}
+    tensors = {name: rng.standard_normal(size) for name, size in sizes.items()}
+    extra = {"positions": np.arange(12)[None], "zero": np.zeros((2, 2)), "mask": np.ones((2, 2), bool)}
+    path, start = tmp_path / "w.npz", tmp_path / "s.npz"
+    np.savez(path, **tensors, **extra)
+    np.savez(start, **{name: 1e-310 * tensors[name] for name in sorted(tensors, reverse=True)}, **extra)
+    skipped = ["--skip", "positions", "--skip", "zero", "--skip", "mask"]
+    ends = ["--first", "stem", "--last", "head"]
+    found = RUNNER.invoke(app, ["ranks", str(path), *skipped, *ends, "--initial", str(start), "--json"])
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    assert [layer["name"] for layer in told["layers"]] == ["stem", "blocks.0", "blocks.1", "head"]
+    hidden = [layer["effective"] for layer in told["layers"][1:3]]
+    averages = {one["over"]: one for one in told["averages"]}
+    assert averages["hidden"]["effective"] == pytest.approx(np.mean(hidden))
+    for one in (*told["layers"], *told["averages"]):  # tiny numbers have the ranks of their multiples
+        assert one["effective_over_initial"] == pytest.approx(1, rel=1e-9)
+    sorted_names = write_safetensors(tmp_path / "w.safetensors", tensors)
+    other = json.loads(RUNNER.invoke(app, ["ranks", sorted_names, *ends, "--json"]).stdout)
+    assert [layer["name"] for layer in other["layers"]] == ["stem", "blocks.0", "blocks.1", "head"]
+    for left in (skipped[2:], skipped[:2] + skipped[4:], skipped[:4]):
+        refused = RUNNER.invoke(app, ["ranks", str(path), *left])
+        if "positions" in left:
+            assert refused.exit_code == 2 and "--skip NAME" in refused.stderr, refused.output
+        else:
+            assert "positions" in refused.stdout  # whole numbers may be weights: measured, and named in the table
+
+
 def test_refusals(saved: tuple[Path, Path], tmp_path: Path) -> None:
     before, after = map(str, saved)
     other = tmp_path / "other.npz"
@@ -123,7 +155,14 @@ def test_refusals(saved: tuple[Path, Path], tmp_path: Path) -> None:
         (["missing.npz"], "there must be a file missing.npz"),
         ([after, "--last", "head"], "last must name a layer, but is 'head'"),
         ([after, "--layout", "IOHW"], "layout must be one of OIHW, HWIO"),
-        ([after, "--initial", str(other)], "must have the same layers"),
+        (
+            [after, "--initial", str(other)],
+            "lacks fc.weight, conv2.weight; its conv1.weight is 2 x 2 instead",
+        ),
+        ([str(other), "--initial", before], "has fc.weight, conv2.weight besides; its conv1.weight is 4 x 72 instead"),
+        ([after, "--first", "stem"], "first must name a layer, but is 'stem'"),
+        ([after, "--first", "fc.weight", "--last", "fc.weight"], "must be two layers, but both are 'fc.weight'"),
+        ([after, "--skip", "conv3.weight"], "skip must name arrays, but 'conv3.weight' is none"),
         ([after, "--prefix", "decoder"], "prefix must begin the name of an array"),
     ):
         found = RUNNER.invoke(app, ["ranks", *arguments])

@@ -110,7 +110,10 @@ def test_two_starts_on_digits(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     same = dataset.sel(depth=2)
     np.testing.assert_array_equal(same["loss"].sel(start="gaussian"), same["loss"].sel(start="identity"))
     with paper_style():
-        assert len(figure.plot(dataset, spec).axes) == 6
+        drawn = figure.plot(dataset, spec)
+        assert len(drawn.axes) == 6
+        each = next(axes for axes in drawn.axes if axes.get_title() == "each layer but the last; thin: at the start")
+        assert len(each.lines) == 2 * 2 * 2  # starts, depths, before and after
         shallow = figure.plot(dataset.sel(depth=[2]), dataclasses.replace(spec, depths=(2,)))  # no hidden square layer
     assert [text.get_text() for axes in shallow.axes for text in axes.texts] == ["no such layers"] * 2
     planted = dataset.copy(deep=True)
@@ -347,7 +350,14 @@ def test_fashion_mnist_may_be_brought_along(monkeypatch: pytest.MonkeyPatch, tmp
         (brought / f"{part}-labels-idx1-ubyte").write_bytes(
             bytes([0, 0, 8, 1]) + count.to_bytes(4, "big") + bytes(count)
         )
-    assert (len(images_of("fashion").train), len(images_of("fashion").test)) == (4, 2)
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    for where in (str(tmp_path), str(brought), f"~/{tmp_path.name}"):
+        monkeypatch.setenv("DEEPLINEAR_DATA", where)
+        assert (len(images_of("fashion").train), len(images_of("fashion").test)) == (4, 2)
+    monkeypatch.setenv("DEEPLINEAR_DATA", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(_image_networks.fashion_mnist, "__defaults__", (str(tmp_path / "debian"),))
+    with pytest.raises(FileNotFoundError, match=r"There is no .*elsewhere/fashion-mnist, and .*debian"):
+        images_of("fashion")
 
 
 def test_intervals_are_students(seed: int) -> None:

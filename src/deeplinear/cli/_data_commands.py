@@ -247,6 +247,12 @@ def _ranks(
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Take only arrays whose names begin with this.")
     ] = "",
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", metavar="NAME", help="An array to leave out; may be repeated.")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--first", metavar="NAME", help="The layer that acts first, if not the first array.")
+    ] = None,
     last: Annotated[
         str | None, typer.Option("--last", metavar="NAME", help="The layer that acts last, if not the last array.")
     ] = None,
@@ -263,4 +269,4 @@ def _ranks(
     """
     from deeplinear.cli._ranks import ranks_command
 
-    raise typer.Exit(ranks_command(file, initial, prefix, last, layout, as_json))
+    raise typer.Exit(ranks_command(file, initial, prefix, tuple(skip or ()), first, last, layout, as_json))

@@ -1,7 +1,9 @@
 """`dln ranks`: soft ranks of the layers of any saved network."""
 
+import dataclasses
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,16 @@ from deeplinear.cli._shell import Code, UsageError, numerics, one_line, print_js
 RANKS = ("effective", "stable")  # as in `deeplinear.nonlinear`, which is loaded when it is needed
 
 
-def ranks_command(file: str, initial: str | None, prefix: str, last: str | None, layout: str, as_json: bool) -> Code:
+def ranks_command(
+    file: str,
+    initial: str | None,
+    prefix: str,
+    skip: tuple[str, ...],
+    first: str | None,
+    last: str | None,
+    layout: str,
+    as_json: bool,
+) -> Code:
     """Read weights, measure every layer, and tell the averages; gives the exit code."""
     numerics()
     from deeplinear.diagnosis import load_tensors
@@ -18,22 +29,21 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
 
     def measured(path: str) -> Any:
         try:
-            return weight_ranks(_in_order(path, load_tensors(path, prefix=prefix, last=last), last), layout)
+            tensors = load_tensors(path, prefix=prefix, skip=skip, first=first, last=last)
+            return weight_ranks(_in_order(path, tensors, first, last), layout)
         except (ValueError, TypeError, ImportError, OSError) as error:
-            raise UsageError(f"{path}: {one_line(error)}") from None
+            hint = " (--skip NAME does.)" if "leave it out" in str(error) else ""
+            raise UsageError(f"{path}: {one_line(error)}{hint}") from None
 
     found = measured(file)
     before = None if initial is None else measured(initial)
+    starts = {} if before is None else {layer.name: layer for layer in before.layers}
     if before is not None:
-        kinds = [[(layer.name, layer.shape) for layer in one.layers] for one in (found, before)]
-        if kinds[0] != kinds[1]:
-            other = next((b for a, b in zip(*kinds, strict=False) if a != b), "another number of layers")
-            raise UsageError(f"--initial: {initial} must have the same layers as {file}, but has {other}.")
+        _check_same(f"--initial: {initial} must have the layers of {file}", found.layers, starts)
+        before = dataclasses.replace(before, layers=tuple(starts[layer.name] for layer in found.layers))
     layers: list[dict[str, Any]] = [
-        {"name": layer.name, "shape": list(layer.shape)} | _values(layer, start)
-        for layer, start in zip(
-            found.layers, [None] * len(found.layers) if before is None else before.layers, strict=True
-        )
+        {"name": layer.name, "shape": list(layer.shape)} | _values(layer, starts.get(layer.name))
+        for layer in found.layers
     ]
     averages: list[dict[str, Any]] = [{"over": name} | values for name, values in _averages(found, before).items()]
     if as_json:
@@ -43,7 +53,7 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
         return Code.fine
     more = () if before is None else ("over the initial ones",)
     print_table(
-        [(one["name"], "{} x {}".format(*one["shape"]), *_cells(one)) for one in layers],
+        [(one["name"], _shape(one["shape"]), *_cells(one)) for one in layers],
         header=("layer", "shape", "effective rank", "stable rank", *more),
     )
     print_table(
@@ -52,22 +62,45 @@ def ranks_command(file: str, initial: str | None, prefix: str, last: str | None,
         header=("average over", "effective rank", "stable rank", *more),
     )
     say(
-        f"The first layer is taken to be {found.layers[0].name}, the last {found.layers[-1].name} (--last NAME for "
-        "another). An average over layers of different shapes says as much of the shapes as of training."
+        f"The first layer is taken to be {found.layers[0].name}, the last {found.layers[-1].name} (--first NAME and "
+        "--last NAME for others). An average over layers of different shapes says as much of the shapes as of training."
     )
     return Code.fine
 
 
-def _in_order(path: str, tensors: dict[str, Any], last: str | None) -> dict[str, Any]:
+def _check_same(must: str, layers: tuple[Any, ...], starts: dict[str, Any]) -> None:
+    """Refuse layers before training that are not those after it, by name."""
+    shapes = {layer.name: layer.shape for layer in layers}
+    missing, more = [name for name in shapes if name not in starts], [name for name in starts if name not in shapes]
+    wrong = [
+        f"its {name} is {_shape(start.shape)} instead of {_shape(shapes[name])}"
+        for name, start in starts.items()
+        if name in shapes and start.shape != shapes[name]
+    ]
+    faults = [
+        *([f"lacks {', '.join(missing)}"] if missing else []),
+        *([f"has {', '.join(more)} besides"] if more else []),
+        *wrong,
+    ]
+    if faults:
+        raise UsageError(f"{must}, but {'; '.join(faults)}.")
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "{} x {}".format(*shape)
+
+
+def _in_order(path: str, tensors: dict[str, Any], first: str | None, last: str | None) -> dict[str, Any]:
     """The arrays in the order in which their layers act, as far as the names tell.
 
     The usual writer of safetensors sorts names, 10 before 2; there numbers in names are taken by their values.
     """
-    names = [name for name in tensors if name != last]
+    names = [name for name in tensors if name not in (first, last)]
     if Path(path).suffix.lower() != ".safetensors" or names != sorted(names):
         return tensors
     names.sort(key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)])
-    return {name: tensors[name] for name in (*names, *(one for one in tensors if one == last))}
+    ends = [[one for one in tensors if one == end] for end in (first, last)]
+    return {name: tensors[name] for name in (*ends[0], *names, *ends[1])}
 
 
 def _averages(found: Any, before: Any) -> dict[str, dict[str, float]]:

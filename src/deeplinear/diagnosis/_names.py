@@ -30,7 +30,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
         return value.read()
     if isinstance(value, Headed):
         if value.dtype.kind not in "iufcV":
-            raise TypeError(f"{WHERE}: '{name}' must be an array of numbers, but holds {value.dtype}.")
+            raise _no_numbers(name, value.dtype)
         value = value.read()
     if hasattr(value, "detach"):  # a tensor of PyTorch, whose bfloat16 NumPy does not know
         value = value.detach().cpu()
@@ -47,8 +47,12 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind == "c":
         raise TypeError(f"{WHERE}: '{name}' must be real, but is complex.")
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"{WHERE}: '{name}' must be an array of numbers, but holds {array.dtype}.")
+        raise _no_numbers(name, array.dtype)
     return array.astype(np.float64)
+
+
+def _no_numbers(name: str, dtype: np.dtype) -> TypeError:
+    return TypeError(f"{WHERE}: '{name}' must be an array of numbers, but holds {dtype}; leave it out.")
 
 
 def shape_of(name: str, value: Any) -> tuple[int, ...]:

@@ -204,7 +204,7 @@ def _layout(path: Path, name: str, entry: Any, body: int) -> tuple[str, tuple[in
     if kind not in FLOATS:
         raise TypeError(
             f"{WHERE}: '{name}' of {path} must hold numbers of type {', '.join(FLOATS)}, but holds {kind}; convert it, "
-            "or leave it out with prefix or names."
+            "or leave it out."
         )
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
         raise _malformed(path, f"shape and data_offsets of '{name}' are not lists of whole numbers")

@@ -31,7 +31,7 @@ class Claim:
         statement: What is said, in one sentence.
         measured: The number.
         expected: What it should be, in words: `at most 0.02`.
-        holds: Whether it is; `None` where this size of the experiment cannot tell.
+        holds: Whether it is; `None` where this size of the experiment cannot tell, or nothing is to be decided.
         note: What a reader should know beside it.
     """
 
@@ -67,7 +67,7 @@ class Claim:
     @property
     def verdict(self) -> str:
         """The verdict in words."""
-        return {True: "holds", False: "fails", None: "not told at this size"}[self.holds]
+        return {True: "holds", False: "fails", None: "not told"}[self.holds]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Experiment(Generic[S]):
         shows: What it shows, in one sentence.
         presets: Specs by name; `quick` takes seconds, `paper` has the paper's own numbers.
         run: Computes labelled arrays from a spec.
-        plot: Draws them.
+        plot: Draws them; `draw` calls it.
         claims: What the paper says of them, measured.
         notes: What the paper leaves open and how it was settled; deviations.
         version: Raised when the same spec gives other numbers than before.
@@ -175,6 +175,13 @@ class Experiment(Generic[S]):
     def kind(self) -> type[S]:
         """Class of the specs."""
         return type(next(iter(self.presets.values())))
+
+    def draw(self, dataset: "xarray.Dataset", spec: S) -> "Figure":
+        """Its figure, in the style of this package."""
+        from deeplinear.plots import paper_style
+
+        with paper_style():
+            return self.plot(dataset, spec)
 
     @property
     def has_seed(self) -> bool:

@@ -118,11 +118,10 @@ def _environment() -> dict[str, Any]:
 
 def _draw(chosen: Any, dataset: Any, spec: Any, folder: Path, formats: Sequence[str]) -> str:
     """Write the pictures; without matplotlib there are none, and the text says so."""
-    from deeplinear.plots import paper_style, save_figure
+    from deeplinear.plots import save_figure
 
     try:
-        with paper_style():
-            figure = chosen.plot(dataset, spec)
+        figure = chosen.draw(dataset, spec)
     except ImportError as error:
         return str(error)
     save_figure(figure, folder / "figure", formats=formats)

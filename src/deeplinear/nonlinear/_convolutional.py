@@ -21,6 +21,13 @@ from deeplinear.core import check_count
 BATCH = "batch"
 """Name of the axis that normalisation averages over."""
 
+LONG = 10_000
+"""Batches that the running averages count as having seen at the start.
+
+Equinox divides them by $1 - 0.9^n$ after $n$ batches, as if they had begun with zero, but the variance begins with one.
+In use they are to be as they stand, as in PyTorch.
+"""
+
 RESNET_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 """Blocks in each stage, by depth; from depth 50 on a block has three convolutions instead of two."""
 
@@ -198,7 +205,9 @@ def _normalised(key: Array, before: int, after: int, size: int, stride: int, dty
     convolution = eqx.nn.Conv2d(
         before, after, size, stride, padding=size // 2, use_bias=False, key=key, dtype=jnp.dtype(dtype)
     )
-    return Normalised(convolution, eqx.nn.BatchNorm(after, BATCH, momentum=0.9, mode="batch", dtype=jnp.dtype(dtype)))
+    norm = eqx.nn.BatchNorm(after, BATCH, momentum=0.9, mode="batch", dtype=jnp.dtype(dtype))
+    norm = eqx.tree_at(lambda one: one.batch_counter, norm, eqx.nn.StateIndex(jnp.asarray(LONG)))
+    return Normalised(convolution, norm)
 
 
 def _check(where: str, depth: int, known: Mapping[int, Sequence[int]], **counts: int) -> None:

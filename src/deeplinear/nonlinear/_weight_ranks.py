@@ -145,7 +145,7 @@ def weight_ranks(tensors: Mapping[str, Any], layout: str = "OIHW") -> WeightRank
         if not matrix.any():
             what = "is zero" if matrix.size else f"has no numbers (shape {np.shape(tensor)})"
             raise ValueError(f"weight_ranks: layer {name} {what}, and so has no soft rank; leave it out.")
-        values = np.linalg.svd(matrix, compute_uv=False)
+        values = np.linalg.svd(matrix / np.abs(matrix).max(), compute_uv=False)  # numbers may be tiny
         rows, columns = matrix.shape
         found.append(
             LayerRank(

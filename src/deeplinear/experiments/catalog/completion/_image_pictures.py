@@ -26,6 +26,11 @@ def _on(dataset: "xarray.Dataset", spec: Study) -> str:
     return f"on {NAMES[spec.data]}" + (f" ({away})" if away else "")
 
 
+def _about_bands(dataset: "xarray.Dataset") -> str:
+    """What bands and bars are, where there are any."""
+    return "\nbands and bars: 95 % intervals over runs" if dataset.sizes["run"] > 1 else ""
+
+
 def interval(values: "xarray.DataArray") -> tuple[np.ndarray, np.ndarray]:
     """Mean over runs, and half the width of its 95 % interval by Student's law; NaN for a single run."""
     import scipy.stats
@@ -86,7 +91,7 @@ def plot_convolutions(dataset: "xarray.Dataset", spec: ConvolutionStudy) -> "Fig
     places = figure.subplot_mosaic(rows)
     family = {"resnet": "ResNet", "vgg": "VGG"}[spec.family]
     optimiser = {"sgd": "SGD", "adam": "Adam", "rmsprop": "RMSProp"}[spec.optimiser]
-    figure.suptitle(f"{family} with {optimiser} {_on(dataset, spec)}")
+    figure.suptitle(f"{family} with {optimiser} {_on(dataset, spec)}{_about_bands(dataset)}")
     styles = list(zip(COLOURS, MARKERS, spec.depths, strict=False))
     for part, words in (("train", "training"), ("test", "test")):
         for colour, marker, depth in styles:
@@ -285,7 +290,10 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
 
     figure = Figure(figsize=(3 * PANEL[0], 2.4 * PANEL[1]), layout="constrained")
     (loss, curve, hidden_curve), (layers, average, hidden) = figure.subplots(2, 3)
-    figure.suptitle(f"Fully connected ReLU networks {_on(dataset, spec)}; solid: Gaussian start, dashed: identity")
+    figure.suptitle(
+        f"Fully connected ReLU networks {_on(dataset, spec)}; solid: Gaussian start, dashed: identity"
+        f"{_about_bands(dataset)}"
+    )
     for style, marker, start in (("-", "o", "gaussian"), ("--", "s", "identity")):
         one = dataset.sel(start=start)
         for number, (colour, mark, depth) in enumerate(zip(COLOURS, MARKERS, spec.depths, strict=False)):
@@ -297,10 +305,12 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
                     aside = (number + (style != "-") / 2) / len(spec.depths) - 0.5
                     _along(axes, values, colour, mark, label, aside, style)
             count = int(np.sum(of["rows"].to_numpy() > 0)) - 1
-            values = of["ranks"].sel(moment="end", rank="stable").mean("run").to_numpy()[:count]
+            ranks = of["ranks"].sel(rank="stable").mean("run").isel(layer=slice(0, count))
+            places = np.arange(1, count + 1)
+            layers.plot(places, ranks.sel(moment="start"), style, color=colour, linewidth=0.6)
             layers.plot(
-                np.arange(1, count + 1),
-                values,
+                places,
+                ranks.sel(moment="end"),
                 style,
                 color=colour,
                 marker=mark,
@@ -341,7 +351,8 @@ def plot_starts(dataset: "xarray.Dataset", spec: ReLUStudy) -> "Figure":
         axes.set(title=f"{_layers(which)}, against depth", xlabel="depth", ylabel="stable rank", xticks=spec.depths)
         _logarithmic(axes)
         _legend_above(axes)
-    layers.set(title="each layer but the last, trained", xlabel="layer", ylabel="stable rank")
+    layers.set(title="each layer but the last; thin: at the start", xlabel="layer", ylabel="stable rank")
+    _logarithmic(layers)
     for axes in (loss, layers):
         axes.locator_params(axis="x", integer=True)
     return figure
