@@ -29,13 +29,13 @@ MEMBERS = 40
 AGREEMENT = 1e-9  # rounding in the order of sums, amplified along the flow
 
 
-def setting(seed: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+def setting(seed: int, members: int = MEMBERS) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Targets with singular values from 0.01 to 3, so that all integrators are used, and starts of several sizes."""
     rng = np.random.default_rng(seed)
-    turns = [np.linalg.qr(rng.normal(size=(MEMBERS, 3, 3)))[0] for _ in range(2)]
-    values = np.sort(np.exp(rng.uniform(np.log(0.01), np.log(3.0), (MEMBERS, 1, 3))))
-    sizes = np.geomspace(0.1, 1.0, MEMBERS)[:, None, None]
-    return (turns[0] * values) @ turns[1], tuple(sizes * rng.normal(size=(MEMBERS, 3, 3)) for _ in range(2))
+    turns = [np.linalg.qr(rng.normal(size=(members, 3, 3)))[0] for _ in range(2)]
+    values = np.sort(np.exp(rng.uniform(np.log(0.01), np.log(3.0), (members, 1, 3))))
+    sizes = np.geomspace(0.1, 1.0, members)[:, None, None]
+    return (turns[0] * values) @ turns[1], tuple(sizes * rng.normal(size=(members, 3, 3)) for _ in range(2))
 
 
 def stacked(targets: np.ndarray) -> Problem:
@@ -79,6 +79,21 @@ def test_who_is_beside_makes_no_difference(setup, seed: int, monkeypatch: pytest
     assert np.array_equal(many["product"][order], again["product"], equal_nan=True)
     assert np.array_equal(many.stats["accepted_steps"][order], again.stats["accepted_steps"])
     assert all(np.array_equal(a[order], b) for a, b in zip(many.params, again.params, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.covers("completion:F40")
+def test_many_members_do_the_same_in_any_company(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit by bit, where members change between groups and the integrator for single ones; threads vary the company."""
+    many = 300
+    targets, params = setting(seed, many)
+    monkeypatch.setenv(SHARE, "2")
+    first, again = (ensemble(stacked(targets), params, **SETTINGS) for _ in range(2))
+    order = np.arange(many)[::-1]
+    turned = ensemble(stacked(targets[order]), [layer[order] for layer in params], **SETTINGS)
+    for other, places in ((again, slice(None)), (turned, order)):
+        assert np.array_equal(first["product"][places], other["product"], equal_nan=True)
+        assert all(np.array_equal(a[places], b) for a, b in zip(first.params, other.params, strict=True))
 
 
 def test_every_step_recorded(setup) -> None:

@@ -65,6 +65,10 @@ class NumericalError(RuntimeError):
     def __init__(self, result: RESULTS, detail: str = "") -> None:
         super().__init__(f"{result.message}{' ' + detail if detail else ''}")
         self.result = result
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.result, self.detail)
 
 
 class HypothesisError(ValueError):
@@ -78,6 +82,10 @@ class HypothesisError(ValueError):
         self.hypothesis = hypothesis
         self.residual = residual
         self.tolerance = tolerance
+        self.advice = advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.hypothesis, self.residual, self.tolerance, self.advice)
 
 
 def is_concrete(value: Any) -> bool:

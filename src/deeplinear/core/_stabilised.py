@@ -123,13 +123,14 @@ class Stabilised(AbstractIntegrator):
             new = now + momentum * (now - old) + step * h * slope
             return now, new, solution + weight * new, error + estimate * new
 
-        # Stages 2 to `second`. Who has fewer of them than others begins later, at stage 1, from zero.
+        # Stages 2 to `second`. Who has fewer of them than others begins later, at stage 1, from zero and with the given
+        # slope, as the others do: another program may have computed it, with other rounding.
         longest = self._most(second)
         late = longest - second
 
         def early(j: Int[Array, ""], carry: Carry) -> Carry:
             *core, kept, kept_slope = carry
-            slope = field(y + core[1])
+            slope = jnp.where(j - late == 1, f, field(y + core[1]))
             here = j - late - 1 == first
             kept, kept_slope = jnp.where(here, core[1], kept), jnp.where(here, slope, kept_slope)
             return (*update(j - late, tuple(core), slope, []), kept, kept_slope)

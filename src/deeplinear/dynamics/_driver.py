@@ -113,25 +113,26 @@ def _advance(
     plan: Plan,
     state: Any,
     budget: Array,
+    bound: Array,
     batched: tuple[bool, bool],
     room: int,
     vector: bool,
     stabilised: bool,
 ) -> tuple[Any, Snapshots]:
-    """One chunk. `stabilised` chooses the integrator of flows that move side by side."""
+    """One chunk. `stabilised` chooses the integrator of flows that move side by side, `bound` who is moved alone."""
     state = state._replace(window=jnp.zeros_like(state.window))
     if isinstance(method, GradientFlow) and vector:
         return _lanes.advance(
-            problem, method, rules, plan, state, budget, batched=batched, room=room, stabilised=stabilised
+            problem, method, rules, plan, state, budget, bound, batched=batched, room=room, stabilised=stabilised
         )
 
-    def one(p: Problem, m: AbstractMethod, plan: Plan, state: Any) -> tuple[Any, Snapshots]:
+    def one(p: Problem, m: AbstractMethod, plan: Plan, state: Any, bound: Array) -> tuple[Any, Snapshots]:
         if isinstance(m, GradientFlow):
-            return _flow.advance(p, m, rules, plan, state, budget, room=room)
+            return _flow.advance(p, m, rules, plan, state, budget, bound, room=room)
         assert isinstance(m, AbstractUpdate)
         return _descent.advance(p, m, rules, plan, state, budget, room=room)
 
-    return _over_members(one, (*batched, True, True), vector, problem, method, plan, state)
+    return _over_members(one, (*batched, True, True, True), vector, problem, method, plan, state, bound)
 
 
 @one_at_a_time
@@ -227,11 +228,13 @@ class Driver:
         budget: int,
         vector: bool,
         stabilised: bool = False,
+        bound: np.ndarray | None = None,
     ) -> tuple[Any, Snapshots]:
-        """One compiled chunk for the members `ids`."""
+        """One compiled chunk for the members `ids`; without a `bound` none of them waits for another integrator."""
         room = self.room(len(ids))
-        plan, most = self.plan(ids, room), jax.device_put(np.asarray(budget))
-        return _advance(problem, method, self.rules, plan, state, most, self.batched, room, vector, stabilised)
+        bound = np.full(len(ids), -np.inf) if bound is None else bound
+        plan, most, limit = self.plan(ids, room), *jax.device_put((np.asarray(budget), bound))
+        return _advance(problem, method, self.rules, plan, state, most, limit, self.batched, room, vector, stabilised)
 
     def record(self, ids: np.ndarray, problem: Problem, shots: Snapshots, state: Any) -> None:
         """Evaluate the probes on new snapshots and note where the members stand."""
@@ -366,7 +369,8 @@ class Driver:
                         continue
                     problem, method = self.members_of(padded)
                     side_by_side, stabilised = kind != "alone", kind == "stabilised"
-                    state, shots = self.chunk(padded, problem, method, state, BUDGET, side_by_side, stabilised)
+                    bound = queue.bound(padded)
+                    state, shots = self.chunk(padded, problem, method, state, BUDGET, side_by_side, stabilised, bound)
                     self.record(ids, problem, shots, state)
                 except KeyboardInterrupt:
                     self.cancelled = True

@@ -7,7 +7,7 @@ full, its spectral radius is due, another integrator should take over) stands st
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from deeplinear.core import Stabilised
 from deeplinear.dynamics._base import Plan, Snapshots
@@ -85,6 +85,7 @@ def advance(
     plan: Plan,
     state: FlowState,
     budget: Int[Array, ""],
+    bound: Float[Array, " lanes"],
     *,
     batched: tuple[bool, bool],
     room: int,
@@ -99,6 +100,7 @@ def advance(
         plan: What to record and when to end; a leading axis of members on each entry.
         state: Where to start, a leading axis of members on each entry.
         budget: Number of steps to try at the most.
+        bound: Step of stiff members in units of 1/ρ beyond which they stand still, to be moved alone.
         batched: Which of problem and method differ between members.
         room: Number of snapshots that fit for each member.
         stabilised: Which integrator of a `Switching` moves them. Members that should be moved by the other stand still.
@@ -114,7 +116,8 @@ def advance(
     )
 
     def live(state: FlowState, shots: Snapshots) -> Lanes:
-        return busy(plan, state, shots.filled, room) & (state.stiff == stabilised)
+        here = (state.stiff == stabilised) & ~(state.stiff & (state.h * state.rho > bound))
+        return busy(plan, state, shots.filled, room) & here
 
     def goes_on(carry: tuple[FlowState, Snapshots, Array]) -> Array:
         state, shots, tries = carry

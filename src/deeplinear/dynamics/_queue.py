@@ -49,13 +49,18 @@ def many_lanes(members: int, size: int) -> int:
     return lanes
 
 
+STAYS = 0.25
+"""A flow that is moved alone goes back to the others when its step has shrunk to this share of what made it leave."""
+
+
 class Queue:
     """States of all members, and who waits to be moved by what.
 
     Members that are not stiff wait for the explicit pair, stiff ones for the stabilised method, and those of small
     networks on the host whose step has become so long that dense linear algebra is cheaper are moved alone, by the
-    integrator that has it. The longest queue is served first; stiff members come in the order of their stages, so that
-    few of these are computed in vain.
+    integrator that has it, until it is shorter again. Whether a member is moved so depends on its own state after each
+    step, as `bound` says, and not on when it happens to come back here. The longest queue is served first; stiff
+    members come in the order of their stages, so that few of these are computed in vain.
 
     Args:
         states: States before the first step, members first.
@@ -69,6 +74,7 @@ class Queue:
         flow = method if isinstance(method, GradientFlow) else None
         switching = flow.integrator if flow is not None and isinstance(flow.integrator, Switching) else None
         self.longest = np.full(members, np.inf)
+        self.alone = np.zeros(members, bool)
         if flow is not None and switching is not None and size <= DENSE and on_host():
             stabilised = switching.stabilised.largest_step(jnp.ones(()), flow.rtol)
             self.longest = np.broadcast_to(np.minimum(30.0 * size, stabilised), members)
@@ -88,11 +94,15 @@ class Queue:
         if self.switching:
             self.stiff[ids] = np.asarray(rows.stiff)[:live]
             self.stretch[ids] = (np.asarray(rows.h) * np.asarray(rows.rho))[:live]
+        self.alone[ids] = self.stiff[ids] & (self.stretch[ids] > self.bound(ids))
         ids = ids[self.running[ids]]
-        long = self.stretch[ids] > self.longest[ids]
-        kinds = np.where(self.stiff[ids], np.where(long, "alone", "stabilised"), "explicit")
+        kinds = np.where(self.alone[ids], "alone", np.where(self.stiff[ids], "stabilised", "explicit"))
         for kind, queue in self.queues.items():
             queue.extend(ids[kinds == kind].tolist())
+
+    def bound(self, ids: np.ndarray) -> np.ndarray:
+        """Step of members in units of 1/ρ beyond which dense linear algebra is cheaper."""
+        return self.longest[ids] * np.where(self.alone[ids], STAYS, 1.0)
 
     def take(self, lanes: int) -> tuple[np.ndarray, str] | None:
         """Up to so many members that wait for the same, and for what; `None` when all have ended.

@@ -33,6 +33,9 @@ class NoClosedFormError(ValueError):
         super().__init__(f"solve: no closed form is known to apply here; simulate it instead.{lines}")
         self.reasons = reasons
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reasons,)
+
 
 def solve(
     problem: Problem, params: Iterable[Any], *, form: str | None = None, balance_tolerance: float = BALANCE_TOLERANCE
