@@ -1,5 +1,6 @@
 """Collections that the laws run through. A new implementation is one file plus one line here."""
 
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from deeplinear.dynamics import Adagrad, Adam, GradientDescent, Milestones, Mini
 from deeplinear.models import (
     AbstractInit,
     AbstractLoss,
+    AbstractModel,
     Aligned,
     AlphaM,
     Balanced,
@@ -29,7 +31,11 @@ from deeplinear.models import (
     He,
     LambdaBalanced,
     LeCun,
+    LinearRNN,
+    Masked,
     MatchedGaussian,
+    NarrowDeepLinear,
+    NetworkEntries,
     Orthogonal,
     Pyramid,
     Regression,
@@ -39,6 +45,7 @@ from deeplinear.models import (
     Sensing,
     SquaredDistance,
     TaskAligned,
+    WarmStart,
     WhiteInputs,
 )
 from deeplinear.probes import (
@@ -69,12 +76,72 @@ from deeplinear.probes import (
     product_numerical_rank,
     product_stable_rank,
     singular_values,
+    weights,
 )
 
 OUT, INP = 2, 3
 
 ALL_MODELS = (DeepLinear((3, 2)), DeepLinear((3, 4, 2)), DeepLinear((3, 4, 3, 2)), DeepLinear((3, 4, 3, 3, 2)))
 """Networks of depth 1 to 4 with products of shape (OUT, INP)."""
+
+
+class ModelCase(NamedTuple):
+    """A model, and its end-to-end object written plainly."""
+
+    model: AbstractModel
+    plain: Callable[..., Any]
+
+
+def _chain(params):
+    product = params[0]
+    for layer in params[1:]:
+        product = layer @ product
+    return product
+
+
+_MASKS = (np.array([[1, 0, 1], [1, 1, 1], [0, 1, 1], [1, 1, 0]]), np.array([[1, 1, 0, 1], [0, 1, 1, 1]]))
+_FIXED = (np.full((4, 3), 0.3), np.full((2, 4), -0.7))
+
+
+def _masked(params):
+    return _chain([jnp.where(m == 1, p, v) for p, m, v in zip(params, _MASKS, _FIXED, strict=True)])
+
+
+_ROWS, _COLUMNS = np.array([0, 1, 3, 3]), np.array([2, 0, 1, 1])
+
+
+def _response(params, matrix):
+    """Entries C B, C A B, … of the impulse response, one after the other."""
+    read, state, entries = params[-1], params[0], []
+    for _ in range(5):
+        entries.append((read @ state)[0, 0])
+        state = matrix @ state
+    return jnp.stack(entries)[None]
+
+
+def _triangle(params):
+    upper = jnp.zeros((3, 3)).at[jnp.triu_indices(3)].set(params[1].ravel())
+    return _response(params, upper + jnp.triu(upper, 1).T)
+
+
+ALL_KINDS_OF_MODELS = {
+    "DeepLinear": ModelCase(ALL_MODELS[2], _chain),
+    "NarrowDeepLinear": ModelCase(NarrowDeepLinear((3, 4, 3, 2)), _chain),
+    "Masked": ModelCase(Masked(ALL_MODELS[1], _MASKS, _FIXED), _masked),
+    "NetworkEntries": ModelCase(
+        NetworkEntries((3, 2, 4), _ROWS, _COLUMNS), lambda params: _chain(params)[_ROWS, _COLUMNS][None]
+    ),
+    "LinearRNN": ModelCase(LinearRNN(3, 5), lambda params: _response(params, params[1])),
+    "LinearRNN-upper": ModelCase(LinearRNN(3, 5, form="upper"), _triangle),
+    "LinearRNN-diagonal": ModelCase(
+        LinearRNN(3, 5, form="diagonal"), lambda params: _response(params, jnp.diag(params[1][:, 0]))
+    ),
+    "LinearRNN-tied": ModelCase(
+        LinearRNN(3, 5, form="tied"),
+        lambda params: _response((params[0], params[1], params[0].T), jnp.diag(params[1][:, 0])),
+    ),
+}
+"""Models by name. (Symmetric recurrent networks move by a part of the gradient: `tests/models` has them.)"""
 
 
 # ------------------------------------------------------------------------------------------------------- losses
@@ -241,6 +308,9 @@ ALL_INITS = {
     "Pyramid": InitCase(Pyramid(2), _THREE, True),
     "Cumulative": InitCase(Cumulative(2), _THREE, True),
     "Explicit": InitCase(Explicit((np.eye(4, 3), np.eye(2, 4))), _TWO, False, product=np.eye(2, 3)),
+    "WarmStart": InitCase(
+        WarmStart(types.SimpleNamespace(params=(np.eye(4, 3), np.eye(2, 4)))), _TWO, False, product=np.eye(2, 3)
+    ),
 }
 """Initialisations by name."""
 
@@ -279,6 +349,7 @@ _PLAIN_PROBES = (
     layer_lambda_operator_residual,
     layer_alignment,
     ntk,
+    weights,
 )
 
 

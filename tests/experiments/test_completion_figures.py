@@ -86,7 +86,7 @@ def test_figures_2_6_and_7_are_one_figure_rescaled() -> None:
 
 @pytest.mark.covers("completion:F37")
 def test_phase_diagram() -> None:
-    dataset, claims = made("phases", points=60)
+    dataset, claims = made("phases", points=200)
     assert failing(claims) == [] and len(claims) == 3
     # The line lies where the colours change: within a factor of two of it the second value is neither small nor large.
     ratio = dataset["ratio"].sel(depth=4)

@@ -14,9 +14,9 @@ from deeplinear.plots import paper_style
 
 @pytest.mark.covers("network:C21", "network:F20")
 def test_saddles_are_told_rightly() -> None:
-    spec = dataclasses.replace(EXPERIMENT.preset("quick"), points=40)
+    spec = dataclasses.replace(EXPERIMENT.preset("quick"), points=150)
     dataset = EXPERIMENT.run(spec, Context())
-    assert dataset.sizes == {"point": 40}
+    assert dataset.sizes == {"point": 150}
     claims = EXPERIMENT.claims(dataset, spec)
     assert [claim.statement for claim in claims if not claim.holds] == []
     assert set(np.unique(dataset["kind"])) == {0, 1, 2}

@@ -59,11 +59,12 @@ def test_modes_learned_one_after_another_and_not() -> None:
 def test_one_hidden_unit() -> None:
     dataset = made(FIGURES["network/fig5"], points=21)
     np.testing.assert_allclose(dataset["plateau"], [0.5 * 0.955**2, 0.5 * 1.045**2], rtol=1e-9)
-    start, limit = dataset["path"][:, 0].to_numpy(), dataset["limit"].to_numpy()
-    law = start[:, 0] ** 2 - start[:, 1] ** 2
-    wanted = np.sqrt((law + np.sqrt(law**2 + 4)) / 2)
-    np.testing.assert_allclose(np.abs(limit[:, 0]), wanted, rtol=1e-9)
-    assert made(FIGURES["network/fig5"], points=21, sigma=2.0) is not None
+    for sigma in (1.0, 2.0):
+        dataset = made(FIGURES["network/fig5"], points=21, sigma=sigma)
+        start, limit = dataset["path"][:, 0].to_numpy(), dataset["limit"].to_numpy()
+        law = start[:, 0] ** 2 - start[:, 1] ** 2
+        wanted = np.sqrt((law + np.sqrt(law**2 + 4 * sigma**2)) / 2)
+        np.testing.assert_allclose(np.abs(limit[:, 0]), wanted, rtol=1e-9)
 
 
 @pytest.mark.covers("network:fig6", "network:C40", "network:E11")

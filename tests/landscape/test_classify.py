@@ -35,7 +35,7 @@ from deeplinear.landscape._nearest import _hessian
 from deeplinear.landscape._reduced_layers import reduced_by
 from deeplinear.models import Completion, DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
 
-POINTS = 80
+POINTS = 160
 """Random critical points for each seed; four seeds make more than three hundred."""
 
 NONE = 2e-14

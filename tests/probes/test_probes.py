@@ -177,6 +177,7 @@ ORACLES: dict[str, Callable[[Case], object]] = {
     "mode_strengths": lambda c: np.diag(modes(c.target)[0].T @ chain(c.layers) @ modes(c.target)[1]),
     "reconstruction_error": lambda c: np.linalg.norm(chain(c.layers) - c.target) / np.linalg.norm(c.target),
     "held_out_error": lambda c: np.sqrt(np.mean((chain(c.layers) - c.target)[MASK == 0] ** 2)),
+    "weights": lambda c: np.concatenate([layer.ravel() for layer in c.layers]),
     "kernel_distance": lambda c: distance(kernel(c.layers), kernel(c.origin)),
     "kernel_movement": lambda c: np.linalg.norm(kernel(c.layers) - kernel(c.origin)) / np.linalg.norm(kernel(c.origin)),
 }
