@@ -173,7 +173,9 @@ def on_time(case: dict[str, Any]) -> list[str]:
     if not faster:
         row, value = min(found, key=lambda one: one[1])
         least = "at least " if "at_least" in row else "about " if "scaled" in row else ""
-        whom = "every peer that came to its end" if undecided(case) else "every peer"
+        ended = any(one["error"] is not None for one, _ in found)
+        came = "that came to its end" if ended else "that came far enough to compare"
+        whom = f"every peer {came}" if undecided(case) else "every peer"
         return [f"Ahead of {whom}: the nearest, {row['contestant']}, takes {least}{number(value)} times as long."]
     names = ", ".join(f"{row['contestant']} ({number(value)} of our time)" for row, value in faster)
     sentences = [f"Behind {names}: the aim is missed by a factor of {number(1 / faster[0][1])}."]

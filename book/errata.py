@@ -74,8 +74,8 @@ authors: nearly all of it is small, and **the main results stand**, one theorem 
 thesis](#geometry-e1)), some with a corrected index or factor, or one more hypothesis. In that form they are implemented
 here. Whoever builds on a formula of these papers may want to look it up on this page.
 
-Every entry has the place, the printed form, the right form, what a check measures of both, and how sure we are. The
-numbers E1, E2, … count within a paper. This page is made by `python -m book.errata` from the registry
+Every entry, or erratum, has the place, the printed form, the right form, what a check measures of both, and how sure we
+are. The numbers E1, E2, … count within a paper. This page is made by `python -m book.errata` from the registry
 `deeplinear.theory.errata()`."""
 
 MEASURED = f"""**Measured** numbers come from checks, which draw random instances, {INSTANCES} of seed {SEED} here, and

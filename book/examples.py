@@ -79,7 +79,9 @@ def example_page(script: Path) -> str:
     title, _, rest = about.partition("\n")
     code = re.sub(r"^# %%[ ]*", "# ", code, flags=re.MULTILINE)
     code = re.sub(r"^#[ ]*\n", "", code, flags=re.MULTILINE)
-    where = f"`examples/{script.name}`, and as a notebook `examples/notebooks/{script.stem}.ipynb`."
+    where = (
+        f"[`examples/{script.name}`]({script.name}), and as a notebook [`{script.stem}.ipynb`]({script.stem}.ipynb)."
+    )
     return f"# {title.rstrip('.')}\n\n{rest.strip()}\n\n```python\n{code}```\n\n{where}\n"
 
 

@@ -12,6 +12,9 @@ FORMULA = re.compile(
 )
 """What the Markdown extension `arithmatex` leaves of `$...$` and `$$...$$`."""
 
+MARK = "\N{WHITE SQUARE}"
+"""Stands for a formula where the text around it is looked at."""
+
 PARTS = {"mfrac": 2, "mover": 2, "mroot": 2, "msub": 2, "msup": 2, "munder": 2, "msubsup": 3, "munderover": 3}
 """How many parts an element of MathML must have."""
 
@@ -32,7 +35,10 @@ def to_mathml(page: str) -> tuple[str, list[str]]:
             return f"<code>{html.escape(latex)}</code>"
 
     converted = FORMULA.sub(convert, page)
-    prose = re.sub(r"<(pre|code)\b.*?</\1>|<[^>]*>", "", converted, flags=re.DOTALL)
+    marked = re.sub(r"<math\b.*?</math>", MARK, converted, flags=re.DOTALL)
+    prose = re.sub(r"<(pre|code)\b.*?</\1>|<[^>]*>", "", marked, flags=re.DOTALL)
+    for left in re.findall(rf"\$\s*{MARK}.{{0,40}}|.{{0,40}}{MARK}\s*\$", prose):
+        wrong.append(f"a dollar stands beside a formula ({left}); an empty line must be around $$...$$")
     for left in re.findall(r"\$\$.{0,60}|\$[^$\n]*[\\^_{][^$\n]*\$", prose):
         wrong.append(f"{left} is not recognised as a formula; an empty line must be around $$...$$")
     return converted, wrong
@@ -44,6 +50,8 @@ def _mathml(latex: str, display: str) -> str:
 
     if "$" in latex:
         raise ValueError(f"the formula ${latex}$ has a dollar in it; an empty line must part two displayed formulas")
+    if re.search(r"\\\\\s*\[", latex):
+        raise ValueError(f"the formula ${latex}$ has a distance after a line break, which is not known")
     braced = re.sub(r"\\(mathbb|mathcal|mathfrak) +([A-Za-z])", r"\\\1{\2}", latex)  # else the letter is a plain one
     try:
         found = convert(braced, display=display)

@@ -11,7 +11,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from book.cache import LOG, ROOT, outputs_of
-from book.examples import example_page, scripts
+from book.examples import example_page, notebook_path, scripts
 from book.formulas import to_mathml
 from book.pictures import tag
 from book.reference import commands_page, package_page, subpackages
@@ -75,6 +75,7 @@ def _generated() -> dict[str, str | bytes]:
         "gallery.md": gallery,
         "theorems.md": theorems_page(stored_checks(store)),
         **{f"examples/{script.stem}.md": example_page(script) for script in scripts()},
+        **{f"examples/{path.name}": path.read_bytes() for one in scripts() for path in (one, notebook_path(one))},
         **pictures,
     }
 

@@ -124,7 +124,7 @@ def _figure(record: Any) -> tuple[str, dict[str, bytes]]:
         parts.append(f"```sh\n{command}\n```")
     if content.get("notes", "").strip():
         notes = "\n".join(f"    {line}".rstrip() for line in _prose(content["notes"].strip()).split("\n"))
-        parts.append(f'??? note "Notes"\n\n{notes}')
+        parts.append(f'??? note "Notes; where they tell sizes, those of the preset paper"\n\n{notes}')
     return "\n\n".join(parts), files
 
 
@@ -228,7 +228,43 @@ def _cell(text: str) -> str:
             return rf'<span class="arithmatex">\({found[1]}\)</span>'
         return f"<code>{found[2]}</code>"
 
-    return re.sub(r"\$([^$`\n]+)\$|`([^`\n]+)`", mark, html.escape(text))
+    parts = re.split(r"(\$[^$`\n]+\$|`[^`\n]+`)", html.escape(text))
+    return "".join(
+        re.sub(r"\$([^$`\n]+)\$|`([^`\n]+)`", mark, part) if place % 2 else _indexed(part)
+        for place, part in enumerate(parts)
+    )
+
+
+def _indexed(text: str) -> str:
+    """Indices and exponents of plain formulas, such as `W_{l+1}`, `e^{-t}` and `s_i`, set as such; names are left."""
+    found, place, index_before = [], 0, False
+    while place < len(text):
+        sign, before = text[place], text[max(0, place - 2) : place]
+        name = sign == "_" and not index_before and re.fullmatch(r"[A-Za-z_][a-z]", before)
+        end = 0 if sign not in "_^" or not before.strip() or name else _end_of_index(text, place + 1)
+        if end:
+            kind = {"_": "sub", "^": "sup"}[sign]
+            inside = text[place + 1 : end]
+            inside = inside[1:-1] if inside[0] in "{(" else inside
+            found.append(f"<{kind}>{_indexed(inside)}</{kind}>")
+            place, index_before = end, True
+        else:
+            found.append(sign)
+            place, index_before = place + 1, False
+    return "".join(found)
+
+
+def _end_of_index(text: str, start: int) -> int:
+    """Where an index or exponent from there ends: a bracket, a known pair or word, a letter; 0 if there is none."""
+    if text[start : start + 1] in ("{", "("):
+        depth = 0
+        for place in range(start, len(text)):
+            depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(text[place], 0)
+            if depth == 0:
+                return place + 1
+        return 0
+    word = re.match(r"(min|max|rich|lazy|ij|pq|kl)\b|[^\W_]|[∞½±]", text[start:])
+    return start + word.end() if word else 0
 
 
 def _prose(text: str) -> str:
@@ -243,4 +279,4 @@ def _number(value: float | int | str | None) -> str:
         return "–"
     if isinstance(value, str):
         return html.escape(value)
-    return f"{value:.3g}"
+    return "–" if math.isnan(value) else f"{value:.3g}"

@@ -117,9 +117,12 @@ def test_formulas_become_mathml_or_are_told() -> None:
     page = r'<p><span class="arithmatex">\(a &lt; b\)</span></p><div class="arithmatex">\[\sum_i x_i\]</div>'
     converted, wrong = to_mathml(page)
     assert wrong == [] and converted.count("<math") == 2 and 'display="block"' in converted
-    planted = (r"\nosuch x", r"\frac{1", r"\frac{1}", r"\left( x", "a$$ $$b")
+    planted = (r"\nosuch x", r"\frac{1", r"\frac{1}", r"\left( x", "a$$ $$b", r"a\\[2pt] b")
     _, wrong = to_mathml("".join(rf'<span class="arithmatex">\({latex}\)</span>' for latex in planted))
     assert len(wrong) == len(planted) and "not known: \\nosuch" in wrong[0]
+    beside = r'<p>and is $<span class="arithmatex">\(x\)</span>.$</p>'
+    assert "a dollar stands beside a formula" in to_mathml(beside.replace(".$", "$"))[1][0]
+    assert "a dollar stands beside" in to_mathml(beside)[1][0]
     assert "not recognised" in to_mathml(r"<p>text $$x^2$$ text</p>")[1][0]
     assert to_mathml("<p><code>$x_1$</code> costs 3$ or 4$</p>")[1] == []
 
@@ -148,6 +151,8 @@ def test_pictures_come_with_their_size() -> None:
         data = io.BytesIO()
         Figure(figsize=(3.0, 2.0), dpi=96).savefig(data, format=ending)
         assert pictures.size(data.getvalue()) == (288, 192)
+    Figure(figsize=(3.0, 2.0), dpi=200).savefig(data := io.BytesIO(), format="png")  # as dense as it says
+    assert pictures.size(data.getvalue()) == (288, 192)
     assert 'alt="&lt;a&gt;" width="288" height="192"' in pictures.tag("a.png", "<a>", data.getvalue())
     for planted in (b"GIF89a", b'<svg viewBox="0 0 1 1"><rect width="3pt" height="3pt"/></svg>'):
         with pytest.raises(ValueError, match="size: data must be"):
@@ -234,6 +239,17 @@ def test_the_theorems_have_verdicts_and_their_worst_residual(store: Store) -> No
     assert page.count('<span class="verdict no">fails</span>') == 1 == page.count('<span class="verdict erratum">')
     assert page.count("2e-09") == 2 and "1e-12" not in page and "Theorem &lt;1&gt;" in page
     assert all(f"<code>{checks()[number].id}</code>" in page for number in (0, 1))
+
+
+def test_indices_of_plain_formulas_are_set_as_such() -> None:
+    for plain, wanted in {
+        "W_{l+1}ᵀW_{l+1} - W_lW_lᵀ": "W<sub>l+1</sub>ᵀW<sub>l+1</sub> - W<sub>l</sub>W<sub>l</sub>ᵀ",
+        "λ_{1+d_i−d_{i−1}}(C_i)": "λ<sub>1+d<sub>i</sub>−d<sub>i−1</sub></sub>(C<sub>i</sub>)",
+        "σ_i^{2(L-1)} at σ^(1/L), w_ij": "σ<sub>i</sub><sup>2(L-1)</sup> at σ<sup>1/L</sup>, w<sub>ij</sub>",
+        "as_printed and descent_drift(t) at 2^d": "as_printed and descent_drift(t) at 2<sup>d</sup>",
+        "`W_1` of $x_1$ < e^{": r'<code>W_1</code> of <span class="arithmatex">\(x_1\)</span> &lt; e^{',
+    }.items():
+        assert results._cell(plain) == wanted
 
 
 def test_what_the_store_lacks_is_named(store: Store) -> None:

@@ -101,6 +101,15 @@ class Prediction:
         """The same with the reason why there is no outcome to compare with."""
         return dataclasses.replace(self, reason=reason)
 
+    @property
+    def remark(self) -> str:
+        """What to know beside the outcome: why there is none, or that it keeps a bound up to the tolerance only."""
+        exact = dataclasses.replace(self, rtol=0.0, atol=0.0)
+        if self.relation == "equal" or not self.agrees or _agree(exact, self.outcome):
+            return self.reason
+        room = [f"{self.rtol:g} of it"] * (self.rtol > 0) + [f"{self.atol:.2g}"] * (self.atol > 0)
+        return f"The bound is kept up to the tolerance, {' and '.join(room)}."
+
     def to_json(self) -> dict[str, Any]:
         """All attributes as plain values; numbers that are not finite are text."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -88,7 +88,7 @@ def _predictions(predictions: Sequence[Prediction], ran: bool) -> Section:
     for one in predictions:
         row = (SIGNS[one.agrees] if ran else "→", one.statement, RELATIONS[one.relation] + value_text(one.value, SHOWN))
         rows.append((*row, _outcome(one, SHOWN)) if ran else row)
-        remarks.append("THE RUN DIFFERS." if one.agrees is False else one.reason)
+        remarks.append("THE RUN DIFFERS." if one.agrees is False else one.remark)
     header = ("", "", "predicted", "outcome") if ran else ("", "", "predicted")
     return Section("prediction against outcome" if ran else "predictions", header, rows, remarks)
 
@@ -246,7 +246,7 @@ def _html_prediction(one: Prediction, names: Mapping[str, str], ran: bool) -> st
     kind = {True: "agrees", False: "differs", None: "open"}[one.agrees]
     source = names.get(one.source, one.source)
     cells = [
-        f'<td class="main">{_safe(one.statement)}{_small(one.reason)}{_small(source)}</td>',
+        f'<td class="main">{_safe(one.statement)}{_small(one.remark)}{_small(source)}</td>',
         _html_value(one.value, RELATIONS[one.relation] + value_text(one.value)),
     ]
     if ran:

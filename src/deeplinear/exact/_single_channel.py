@@ -3,7 +3,9 @@ r"""Two layers between one input and one output, with any number of hidden units
 With $a = W_1$, $b = W_2^\top$ the flow of $\tfrac12(\sigma - a\cdot b)^2$ scales $a + b$ and $a - b$ by inverse
 factors, $a \pm b = (a_0 \pm b_0)\,y^{\pm1/2}$, and $y$ obeys a scalar Riccati equation. Let $A = |a_0+b_0|^2$,
 $B = |a_0-b_0|^2$, $\varrho = \sqrt{4\sigma^2 + AB}$, $R = 2\sigma + \varrho$ and $E = e^{-\varrho t}$. Then
+
 $$y = \frac{R^2 + RB(1-E) + ABE}{A(B + R(1-E)) + R^2E},$$
+
 a quotient of sums of positive numbers: nothing cancels and nothing overflows, also where $A$ or $B$ is zero.
 """
 

@@ -2,6 +2,7 @@ r"""Bounds that hold before anything is computed: of the product by the norm of 
 
 With $n = \sum_l \|W_l\|_F^2$, $c_l = \|C_l\|_2$ for the conserved $C_l = W_{l+1}^\top W_{l+1} - W_l W_l^\top$, and
 $\tilde c = -\sum_{l=1}^{L-1} l\,\mathrm{tr}\,C_l$, so that $\|W_L\|_F^2 = (n - \tilde c)/L$, every network satisfies
+
 $$d_L^{1-L}\Big(\frac{(n - \tilde c)_+}{L}\Big)^L - p(n) \;\le\; \|W_{L:1}\|_F^2 \;\le\; \Big(\frac nL\Big)^L, \qquad
 p(n) = \sum_{j=1}^{L-1}\big((n + c_j)^j - n^j\big)\Big(\frac{n}{L-j}\Big)^{L-j}.$$
 """

@@ -159,7 +159,9 @@ def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> 
     r"""Largest $h_{2n}$ of positive measures on $[a, b]$ that share the moments $0, \dots, 2n - 1$ of $n$ atoms.
 
     It belongs to the measure with mass at both ends and $n - 1$ points between, and is
+
     $$w_{2n} + \Big(\sum_i\frac{1}{p_i(x_i - a)(b - x_i)\prod_{l\ne i}(x_i - x_l)^2}\Big)^{-1}.$$
+
     The least is $w_{2n}$ itself. With an atom at an end there is nothing left open.
 
     Args:
@@ -187,7 +189,9 @@ def moment_openness(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[n
 
     With the canonical moments $p_i$ of the measure on $[a, b]$, $q_i = 1 - p_i$ and mass $m$, the $k$-th moment of
     positive measures that share those before fills an interval of length
+
     $$m\,(b - a)^k\prod_{i=1}^{k-1}p_iq_i.$$
+
     For $n$ atoms inside the interval it is zero from $k = 2n + 1$ known moments on.
 
     Args:

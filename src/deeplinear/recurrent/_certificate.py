@@ -5,8 +5,10 @@ eigenvalues $\lambda_i$ has $\hat\mu$ with the moments $w_j$. Let $P(x) = \prod_
 Hermite interpolant of $x^j$ at the doubled eigenvalues. Then $x^j - q_j$ is $P$ times a divided difference, which is at
 most $D_j$ on $[-R, R]$. As $P \ge 0$ vanishes on the teacher's spectrum, residuals $r = h - w$ of the first $2n + 1$
 entries bound all others:
+
 $$|h_j - w_j| \le \Big|\sum_{i<2n} q_{j,i}r_i\Big| + D_j\sum_{i\le2n}P_ir_i \le K_j\|r\|,\qquad
 K_j = \|q_j\| + D_j\|P\|.$$
+
 The error is linear in the root of the loss. Neither stability nor a distance between eigenvalues enters, except through
 the size of $K_j$. Coefficients are computed in exact integer arithmetic, for their sums cancel, and rounded once.
 

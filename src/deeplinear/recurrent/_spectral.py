@@ -56,8 +56,10 @@ def spectral_gradient(system: Any, residual: Any) -> System:
     r"""Gradient of a loss of the response at a symmetric transition matrix, in the eigenbasis of it.
 
     With $A = U\,\mathrm{diag}(a)\,U^\top$, $b = U^\top B$ and $c = CU$,
+
     $$\partial_A = U\big[\varphi[a_m, a_n]\,c_mb_n\big]_{mn}U^\top,\quad
     \partial_B = \varphi(A)C^\top,\quad \partial_C = B^\top\varphi(A).$$
+
     The divided differences $\varphi[x, y] = \sum_i r_i\sum_{q<i}x^qy^{i-1-q}$ are summed as written, without the
     quotient that would cancel where eigenvalues are close; for equal ones they are $\varphi'$. In the eigenbasis a
     gradient costs $O(k^2d + kd^2)$ once, and $O(kd)$ for each map.
