@@ -13,11 +13,15 @@ import platform
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 __version__ = "0.2.0"
 
 COMPILED = "DEEPLINEAR_COMPILED"
 """Variable of the environment: folder of compiled programs, or `off`."""
+
+NONE = "none"
+"""How an empty list is written, for settings that are lists and may be empty."""
 
 MOST_COMPILED = 500_000_000
 """Bytes of compiled programs that are kept; beyond that, those used longest ago are removed."""
@@ -52,6 +56,45 @@ def named_figure(name: str, sources: Mapping[str, str]) -> str:
         if source.startswith("Figures ") and one.rpartition("/")[0] == paper and number in re.findall(r"\d+", source):
             return f"'{one}' makes {source}; its presets and notes say how. "
     return ""
+
+
+def written(value: Any) -> str:
+    """A setting of an experiment as it is written on the command line.
+
+    Example:
+        >>> written([[1, 2], [3, 4]]), written([0.5, 1.0]), written([]), written(True)
+        ('1,2;3,4', '0.5,1.0', 'none', 'true')
+    """
+    if not isinstance(value, list | tuple):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return (";" if value and isinstance(value[0], list | tuple) else ",").join(map(written, value)) or NONE
+
+
+def read_float(text: str) -> float:
+    """The number a text says, `inf` and `nan` included; `ValueError` for what only Python takes for one, such as `1_0`.
+
+    Example:
+        >>> read_float("1e-3")
+        0.001
+    """
+    return float(_figures(text))
+
+
+def read_int(text: str) -> int:
+    """The whole number a text says; `ValueError` for what only Python takes for one, such as `1_0`.
+
+    Example:
+        >>> read_int("-12")
+        -12
+    """
+    return int(_figures(text))
+
+
+def _figures(text: str) -> str:
+    """A text in which numbers are written by the digits 0 to 9 and nothing stands between these."""
+    if "_" in text or not text.strip().isascii():
+        raise ValueError(f"{text!r} is no number")
+    return text
 
 
 def use_64_bit() -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from deeplinear.cli._main import app
 from deeplinear.cli._options import INITS, INTEGRATORS, LOSSES, METHODS, SIMULATE, resolve
-from deeplinear.core import Trajectory
+from deeplinear.core import Trajectory, processors
 
 QUICK = ["--widths", "2,2,2", "--method", "gd", "--lr", "0.1", "--horizon", "40", "--points", "5"]
 """A run whose compiled pieces all tests share."""
@@ -418,7 +418,15 @@ def test_doctor() -> None:
     assert report["bits"] == 64
     assert report["self_check"]["passed"]
     assert report["versions"]["jax"]
+    assert report["processors"] == processors()
     assert report["extras"]["report"]["install"] == "pip install 'deeplinear[report]'"
+
+
+def test_the_doctor_tells_the_processors_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPLINEAR_PROCESSORS", "1")
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert json.loads(dln("doctor", "--json").stdout)["processors"] == 1
+    assert "1 may be used, of 64 there are" in dln("doctor").stdout
 
 
 def test_the_seed_of_the_doctor_is_that_of_its_check() -> None:

@@ -51,6 +51,20 @@ def test_list_and_show_name_everything() -> None:
     assert told("experiment", "show", FIG)["experiment"]["presets"]["paper"]["points"] == 181
 
 
+def test_show_says_how_lists_are_written() -> None:
+    shown = " ".join(dln("experiment", "show", "geometry/fig1.1").stdout.split())
+    assert "0.5, 0.25; 1.5, 0.5; 3.0, 1.5" in shown and "lists of lists 'key=1,2;3,4'" in shown
+    types = told("experiment", "show", "geometry/fig1.1")["experiment"]["types"]
+    assert (types["angles"], types["spectra"]) == ("tuple[float, float]", "tuple[tuple[float, float], ...]")
+    assert "none" in dln("experiment", "show", "rnn/fig3b").stdout
+
+
+def test_equal_settings_are_stored_once(tmp_path: Path) -> None:
+    first = told("experiment", "run", "geometry/fig2.2", "--store", tmp_path)["members"][0]
+    again = told("experiment", "run", "geometry/fig2.2", "depths=1,2,5,inf", "--store", tmp_path)["members"][0]
+    assert (again["status"], again["key"]) == ("stored", first["key"])
+
+
 def test_run_stores_and_takes_from_the_store(tmp_path: Path) -> None:
     first = told("experiment", "run", FIG, *SMALL, "--store", tmp_path)
     (member,) = first["members"]
@@ -132,6 +146,9 @@ BAD = {
     "figure in another": (["experiment", "show", "completion/fig19"], "'completion/fig18' makes Figures 18 and 19"),
     "unknown key": (["experiment", "run", FIG, "pionts=3"], "Did you mean 'points'"),
     "wrong value": (["experiment", "run", FIG, "points=many"], "points must be a whole number"),
+    "value too few": (["experiment", "run", "geometry/fig1.1", "angles=0.5"], "angles must be 2 numbers"),
+    "lists too short": (["experiment", "run", "geometry/fig1.1", "spectra=1;2"], "such as 0.5,0.25;1.5,0.5;3.0,1.5"),
+    "widths too few": (["experiment", "run", "exact/fig2", "widths=3,2"], "exact/fig2: widths must be 3 whole numbers"),
     "value out of range": (["experiment", "run", FIG, "blocks=1"], "blocks must be at least 2"),
     "unknown preset": (["experiment", "run", FIG, "--preset", "papr"], "Did you mean 'paper'"),
     "unknown preset of all": (["experiment", "run", "--all", "--preset", "qiuck"], "Did you mean 'quick'"),

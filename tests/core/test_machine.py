@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from deeplinear.core import _machine, make_room, resident_memory
+from deeplinear.core import _machine, make_room, processors, resident_memory
 
 PROGRAMS = 60
 
@@ -17,6 +17,14 @@ linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Li
 
 def mappings() -> int:
     return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_a_share_that_is_no_number_bounds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(_machine.SHARE, raising=False)
+    everything = processors()
+    for share, expected in {"1": 1, "²": everything, "": everything}.items():
+        monkeypatch.setenv(_machine.SHARE, share)
+        assert processors() == expected
 
 
 @linux

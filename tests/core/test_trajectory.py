@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray
 
 from deeplinear.core import RESULTS, Trajectory
 
@@ -71,6 +72,15 @@ def test_what_is_loaded_is_what_was_saved(make, tmp_path: Path) -> None:
         for a, b in zip(getattr(loaded, name), getattr(saved, name), strict=True):
             np.testing.assert_array_equal(a, b, err_msg=name)
     assert (loaded.dims, loaded.rules, loaded.info) == (saved.dims, saved.rules, saved.info)
+
+
+def test_only_numbered_arrays_are_layers(tmp_path: Path) -> None:
+    saved = run(("loss",))
+    saved.save(tmp_path / "run")
+    with xarray.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as dataset:
+        odd = dataset.load().assign({"params.²": ((), 1.0)})
+    odd.to_netcdf(tmp_path / "odd.nc", engine="h5netcdf")
+    assert len(Trajectory.load(tmp_path / "odd").params) == len(saved.params)
 
 
 def test_probes_are_found_under_their_names_in_labelled_arrays() -> None:

@@ -5,6 +5,7 @@ import errno
 import gc
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,9 @@ from deeplinear.experiments import (
 )
 
 NAME = "completion/fig2"
+MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00"
+"""When a run began: to the microsecond, so that the latest of several can be told."""
+
 """An experiment by formula: milliseconds once it is compiled."""
 
 SMALL = {"ms": "10", "depths": "2,3"}
@@ -76,6 +80,7 @@ def test_what_is_stored_is_not_run_again(one_and_two: tuple[Store, Sequence[Memb
     assert record is not None
     assert set(record.content["files"]) == {"data.nc", "figure.svg"}
     assert record.content["environment"]["versions"]["jax"] and record.content["timing"]["seconds"] > 0
+    assert re.fullmatch(MOMENT, record.content["timing"]["started"])
     assert record.content["spec"]["value"] == 1.0 and all(claim.holds for claim in record.claims)
     assert "sigma_2" in record.dataset()
 
@@ -200,6 +205,7 @@ def test_outcomes_of_checks_are_stored(store: Store) -> None:
     found = store.find("check", name, task.key)
     assert found is not None and found.content["instances"] == 2
     assert CheckTask(name, 2, 1).key != task.key
+    assert re.fullmatch(MOMENT, record.content["timing"]["started"])
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells the mappings of a process")

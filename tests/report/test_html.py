@@ -67,6 +67,8 @@ class Spec:
     name: str = "a"
     exact: bool = False
     seed: int = 0
+    pairs: tuple[tuple[float, float], ...] = ((1.0, 2.0), (3.0, 4.0))
+    wider: tuple[int, ...] = ()
 
 
 def unused(*_: Any) -> Any:
@@ -263,6 +265,8 @@ def test_commands_lead_back_to_the_run(page: Page) -> None:
         Spec((2, 3, 4), 1e-5),
         Spec(name="two words; rm *", exact=True),
         Spec(alpha=float("inf"), seed=9),
+        Spec(pairs=((0.5, 1.0),)),
+        Spec(wider=(3,)),
     ],
 )
 def test_a_command_says_exactly_the_spec(spec: Spec, tmp_path: Path) -> None:
@@ -353,6 +357,13 @@ def test_only_some_of_it(store: Store, tmp_path: Path) -> None:
             build_report(store, tmp_path / "p.html", only=["completion/fig3"])
         with pytest.raises(ValueError, match="only must name an id or a paper"):
             build_report(store, tmp_path / "p.html", only=[])
+
+
+def test_the_latest_outcome_is_shown_also_within_a_second(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for key, part in {"a": ".250000", "b": ".250001", "c": ""}.items():  # older records tell whole seconds only
+        store.put("check", "completion/one", key, outcome("holds", f"2026-03-01T10:00:00{part}+00:00"))
+    assert [record.key for record in _content.read_store(store, None).checks] == ["b"]
 
 
 def test_checks_alone_make_a_page(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from deeplinear._about import named_figure, near_name
 from deeplinear.cli._shell import UsageError, check_asked
@@ -87,7 +87,7 @@ def describe_experiment(one: Any) -> dict[str, Any]:
     """An experiment as plain values, with the types of its settings."""
     from deeplinear.experiments import fields
 
-    types = {key: getattr(kind, "__name__", str(kind)) for key, kind in fields(one.kind).items()}
+    types = {key: str(kind) if get_args(kind) else kind.__name__ for key, kind in fields(one.kind).items()}
     return {**one.describe(), "types": types}
 
 

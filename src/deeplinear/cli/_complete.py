@@ -4,9 +4,10 @@ import csv
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deeplinear.cli._lines import as_number
 from deeplinear.cli._options import choice, count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
-from deeplinear.cli._tables import EntryList, Table, as_number, names_of, read_entries, read_table, write_table
+from deeplinear.cli._tables import EntryList, Table, names_of, read_entries, read_table, write_table
 
 SHOWN = 6
 """Rows and columns that are named in a message."""

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array
+from deeplinear.cli._lines import TEXT
 from deeplinear.cli._options import count, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
-from deeplinear.cli._tables import TEXT, read_table
+from deeplinear.cli._tables import read_table
 
 DATA = (("target",), ("target", "mask"), ("inputs", "outputs"))
 """Arrays that make a task: a target, a target with what is observed of it, or samples."""

@@ -83,6 +83,8 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
     import jax
     import jax.numpy as jnp
 
+    from deeplinear.core import processors
+
     own: dict[str, str | None] = {"deeplinear": __version__, "python": platform.python_version()}
     bits = 8 * jnp.zeros(()).dtype.itemsize
     folder = compiled_folder()
@@ -92,6 +94,7 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
         "devices": [str(device) for device in jax.devices()],
         "backend": jax.default_backend(),
         "cpus": os.cpu_count(),
+        "processors": processors(),
         "bits": int(bits),
         "compiled_programs": None if folder is None else str(folder),
         "extras": extras(),
@@ -106,7 +109,8 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
     rows = [(name, text or "not installed") for name, text in report["versions"].items()]
     rows.append(("platform", report["platform"]))
     rows.append(("devices", ", ".join(report["devices"]) + f" ({report['backend']})"))
-    rows.append(("processors", str(report["cpus"])))
+    used, there = report["processors"], report["cpus"]
+    rows.append(("processors", f"{used}" if used == there else f"{used} may be used, of {there} there are"))
     rows.append(("compiled programs", f"not kept ({COMPILED}=off)" if folder is None else f"kept in {folder}"))
     rows.append(("precision", f"{bits}-bit" + ("" if bits == 64 else ", which is too little")))
     for name, extra in report["extras"].items():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear._about import near_name
+from deeplinear._about import near_name, written
 from deeplinear.cli._catalogue import describe_experiment, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
@@ -115,6 +115,8 @@ def show_command(name: str, preset: str | None, as_json: bool) -> Code:
     shown = [preset] if preset else list(one["presets"])
     table = [(key, *(_text(one["presets"][p][key]) for p in shown), kind) for key, kind in one["types"].items()]
     print_table(table, title="Settings (key=value changes one)", header=("key", *shown, "type"))
+    if any(kind.startswith("tuple") for kind in one["types"].values()):
+        print_table([("lists", "key=1,2; lists of lists 'key=1,2;3,4'; the empty list, where it is shown, key=none")])
     return Code.fine
 
 
@@ -466,4 +468,6 @@ def _number(value: float) -> str:
 
 
 def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A setting as it may be written, with spaces where a long list may be folded."""
+    text = written(value)
+    return text.replace(",", ", ").replace(";", "; ") if isinstance(value, list) else text

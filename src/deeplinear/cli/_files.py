@@ -1,4 +1,4 @@
-"""Numbers from files: .npy, .npz, .csv, .txt."""
+"""Numbers from files: .npy, .npz, .csv, .tsv, .txt."""
 
 import zipfile
 from collections.abc import Callable
@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from deeplinear._about import read_float
+from deeplinear.cli._lines import GAPS, TEXT, read_lines
 from deeplinear.cli._shell import UsageError, one_line
 
-ENDINGS = (".npy", ".npz", ".csv", ".txt")
+ENDINGS = (".npy", ".npz", *TEXT)
 
 
 def flag(where: str) -> str:
-    """How a setting is called on the command line; arguments have no dashes."""
-    return where if where.isupper() else f"--{where}"
+    """How a setting is called on the command line; arguments have no dashes, and what has some is called so already."""
+    return where if where.isupper() or where.startswith("-") else f"--{where}"
 
 
 def read_array(path: str, where: str) -> np.ndarray:
@@ -30,15 +32,14 @@ def read_array(path: str, where: str) -> np.ndarray:
         if isinstance(content, np.ndarray):
             return _numbers(content, path, where)
         with content:
-            names = list(content.files)
-            if len(names) != 1 and where not in names:
+            names, own = list(content.files), where.removeprefix("--")
+            if len(names) != 1 and own not in names:
                 raise UsageError(
-                    f"{flag(where)}: {path} must hold one array, or one called '{where}', but holds {names}."
+                    f"{flag(where)}: {path} must hold one array, or one called '{own}', but holds {names}."
                 )
-            name = where if where in names else names[0]
+            name = own if own in names else names[0]
             return _numbers(_opened(path, where, lambda: content[name]), path, where)
-    comma = "," if ending == ".csv" else None
-    return _opened(path, where, lambda: _text(path, comma))
+    return _text(path, where)
 
 
 def read_layers(path: str, where: str) -> tuple[np.ndarray, ...]:
@@ -48,7 +49,7 @@ def read_layers(path: str, where: str) -> tuple[np.ndarray, ...]:
         raise UsageError(f"{flag(where)}: {path} must be an .npz of layers W1, W2, …, but holds one array.")
     with content:
         names = list(content.files)
-        digits = {name: "".join(c for c in name if c.isdigit()) for name in names}
+        digits = {name: "".join(c for c in name if "0" <= c <= "9") for name in names}
         if not names or not all(digits.values()) or len(set(map(int, digits.values()))) < len(names):
             raise UsageError(f"{flag(where)}: {path} must hold layers called W1, W2, …, but holds {names}.")
         ordered = sorted(names, key=lambda name: int(digits[name]))
@@ -66,32 +67,31 @@ def read_named(path: str, where: str, names: tuple[str, ...]) -> tuple[np.ndarra
         return tuple(_numbers(_opened(path, where, lambda n=name: content[n]), path, where) for name in names)
 
 
-def _text(path: str, delimiter: str | None) -> np.ndarray:
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    if not any(line.split("#")[0].strip() for line in lines):
-        raise ValueError("it is empty")
+def _text(path: str, where: str) -> np.ndarray:
+    """The numbers of a text file below its header line, if it has one: a first line of names only."""
+    lines, _ = read_lines(path, flag(where), comments=True)
+    if all(cell[:1].isalpha() and cell.lower() not in GAPS and _real(cell) is None for cell in lines[0][1]):
+        lines = lines[1:]
+    if not lines:
+        raise UsageError(f"{flag(where)}: {path} must hold numbers below its header line, but holds none.")
+    values = [[_real(cell) for cell in cells] for _, cells in lines]
+    first, width = lines[0][0], len(values[0])
+    for (line, cells), row in zip(lines, values, strict=True):
+        fault = f"line {line} has {len(row)} numbers, line {first} has {width}" if len(row) != width else ""
+        if None in row:
+            column = row.index(None)
+            fault = f"line {line}, column {column + 1} holds {cells[column]!r}"
+        if fault:
+            raise UsageError(f"{flag(where)}: {path} must be a well-formed file of numbers, but: {fault}.")
+    return np.array(values, dtype=float)
+
+
+def _real(cell: str) -> float | None:
+    """The number of a cell, infinite or NaN ones included; `None` for other text."""
     try:
-        return np.loadtxt(lines, delimiter=delimiter, ndmin=2)
-    except ValueError as error:
-        raise ValueError(_fault(lines, delimiter) or str(error)) from None
-
-
-def _fault(lines: list[str], delimiter: str | None) -> str:
-    """Where a text is no table of numbers, by its lines as an editor counts them."""
-    wide = first = 0
-    for number, line in enumerate(lines, start=1):
-        cells = line.split("#")[0].strip().split(delimiter)
-        if cells in ([], [""]):
-            continue
-        for column, cell in enumerate(cells, start=1):
-            try:
-                float(cell)
-            except ValueError:
-                return f"line {number}, column {column} holds {cell.strip()!r}"
-        wide, first = (wide, first) if first else (len(cells), number)
-        if len(cells) != wide:
-            return f"line {number} has {len(cells)} numbers, line {first} has {wide}"
-    return ""
+        return read_float(cell)
+    except ValueError:
+        return None
 
 
 def _opened(path: str, where: str, read: Callable[[], Any]) -> Any:

@@ -105,7 +105,8 @@ def _simulate(flags: dict[str, Any], config: str | None, as_json: bool) -> None:
     """Train one network, or an ensemble, and record what happens.
 
     Settings come from flags, or from a TOML file whose keys are the names of the flags (widths = [10, 10, 10],
-    init-scale = 0.01); flags go before the file. Files of numbers are .npy, .npz, .csv or .txt, rows first.
+    init-scale = 0.01); flags go before the file. Files of numbers are .npy, .npz, .csv, .tsv or .txt, rows first;
+    text may have a header line.
 
     A run that meets --max-steps or --wall-limit before its end exits with 0; the error stream says so, and the JSON
     has "finished": false.
@@ -156,7 +157,7 @@ def _landscape(
 @app.command("extrapolate")
 def _extrapolate(
     file: Annotated[
-        str, typer.Argument(metavar="RESPONSE", help="Impulse response h0, h1, … (.csv, .txt, .npy, .npz).")
+        str, typer.Argument(metavar="RESPONSE", help="Impulse response h0, h1, … (.csv, .tsv, .txt, .npy, .npz).")
     ],
     known: Annotated[
         str | None, typer.Option("--known", metavar="K", help="How many of its numbers are known; all by default.")
@@ -196,7 +197,7 @@ def _extrapolate(
 
 @app.command("geodesic")
 def _geodesic(
-    start: Annotated[str, typer.Argument(metavar="A", help="Matrix where it starts (.csv, .txt, .npy, .npz).")],
+    start: Annotated[str, typer.Argument(metavar="A", help="Matrix where it starts (.csv, .tsv, .txt, .npy, .npz).")],
     end: Annotated[str, typer.Argument(metavar="B", help="Matrix where it ends, of the same size.")],
     depth: Annotated[str, typer.Option("--depth", metavar="N", help="Number of layers, or inf.")],
     normalised: Annotated[
@@ -388,7 +389,10 @@ def _experiment_run(
     again: Again = False,
     as_json: Json = False,
 ) -> None:
-    """Run experiments; what is stored already is not run again. Exit 1 if a claim fails, 3 if a run breaks down."""
+    """Run experiments; what is stored already is not run again. Exit 1 if a claim fails, 3 if a run breaks down.
+
+    Values of a list are separated by commas, lists in a list by semicolons (angles=0.5,1.3 'spectra=1,2;3,4').
+    """
     from deeplinear.cli._experiment import run_command
 
     raise typer.Exit(
@@ -410,7 +414,8 @@ def _experiment_sweep(
 ) -> None:
     """Run one experiment for every combination of values; stop it at any time, the same command goes on.
 
-    Values are separated by commas, ranges of whole numbers are 0..9; values of a key that is a list by semicolons.
+    Values are separated by commas, ranges of whole numbers are 0..9; values of a key that is a list by semicolons,
+    and of one that is a list of lists by vertical bars.
     """
     from deeplinear.cli._experiment import sweep_command
 

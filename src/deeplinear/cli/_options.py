@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deeplinear._about import near_name
+from deeplinear._about import near_name, read_float, read_int
 from deeplinear.cli._shell import UsageError
 
 # --- Kinds of values: each reads the text of a flag as well as a value of a TOML file ---------------------------------
@@ -47,7 +47,7 @@ def number(
     def read(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
-        result = float(value)
+        result = read_float(value) if isinstance(value, str) else float(value)
         low = (above is not None and not result > above) or (at_least is not None and not result >= at_least)
         if low or (at_most is not None and not result <= at_most) or math.isnan(result):
             raise ValueError
@@ -65,9 +65,9 @@ def count(*, at_least: int = 1, at_most: int = 2**63 - 1) -> Kind:
     def read(value: Any) -> int:
         if isinstance(value, str):
             try:
-                value = int(value)
+                value = read_int(value)
             except ValueError:
-                value = float(value)
+                value = read_float(value)
                 value = int(value) if value.is_integer() else value
         if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
             raise ValueError

@@ -8,11 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from deeplinear.cli._files import read_array
+from deeplinear.cli._lines import GAPS, TEXT, as_number, read_lines
 from deeplinear.cli._shell import UsageError
-
-TEXT = (".csv", ".tsv", ".txt")
-GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "."})
-"""What a cell without a number may hold, in small letters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +62,7 @@ def read_table(
             row, column = np.argwhere(np.isnan(values))[0]
             raise UsageError(f"{where}: {path} must have no gaps, but row {row + 1}, column {column + 1} is NaN.")
         return Table(values, tuple(str(column + 1) for column in range(values.shape[1])))
-    lines, comma = _lines(path, where)
+    lines, comma = read_lines(path, where)
     labels = any(_number(cells[0]) is None for _, cells in lines[1:])
     cornered = labels and lines[0][1][0] == ""
     named = header or cornered or any(_number(cell) is None for cell in lines[0][1])
@@ -145,7 +142,7 @@ def read_entries(path: str, where: str, *, header: bool = False, like: EntryList
         numbers = read_table(path, where).values
         lines = [(place + 1, [f"{number:.17g}" for number in row]) for place, row in enumerate(numbers)]
     else:
-        lines, _ = _lines(path, where)
+        lines, _ = read_lines(path, where)
     for line, cells in lines:
         if len(cells) < len(wanted):
             raise UsageError(
@@ -190,22 +187,13 @@ def _is_head(head: tuple[str, ...], body: list[tuple[int, list[str]]], like: Ent
     )
 
 
-def as_number(name: str) -> float | None:
-    """The number that a name is, if it is one."""
-    try:
-        value = float(name)
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
-
-
 def column_places(table: Table, wanted: str, flag: str) -> list[int]:
     """Columns given by names or by numbers from 1 on, separated by commas."""
     found = []
     for word in (part.strip() for part in wanted.split(",")):
         if word in table.columns:
             found.append(table.columns.index(word))
-        elif word.isdigit() and 1 <= int(word) <= len(table.columns):
+        elif word.isascii() and word.isdecimal() and 1 <= int(word) <= len(table.columns):
             found.append(int(word) - 1)
         else:
             known = ", ".join(table.columns[:12]) + (", …" if len(table.columns) > 12 else "")
@@ -266,37 +254,11 @@ def write_table(file: Path, values: np.ndarray, like: Table, kept: np.ndarray | 
     return file
 
 
-def _lines(path: str, where: str) -> tuple[list[tuple[int, list[str]]], str]:
-    """Numbered lines that are not empty, cut into cells, and what separates these."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise UsageError(f"{where}: {path} must be a readable file, but: {reason}.") from None
-    rows = text.splitlines()
-    first = next((row for row in rows if row.strip()), "")
-    counts = {mark: first.count(mark) for mark in (",", ";", "\t")}
-    comma = max(counts, key=lambda mark: counts[mark])
-    if not counts[comma]:
-        comma = " " if Path(path).suffix.lower() == ".txt" else ","
-    reader = csv.reader(rows, delimiter=comma, skipinitialspace=True)
-    found = [
-        (reader.line_num, [cell.strip() for cell in cells]) for cells in reader if "".join(cells).strip() or cells[1:]
-    ]
-    if not found:
-        raise UsageError(f"{where}: {path} must hold a table, but is empty.")
-    return found, comma
-
-
 def _number(cell: str) -> float | None:
     """The number of a cell, NaN for a gap, `None` for other text."""
     if cell.lower() in GAPS:
         return float("nan")
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
+    return as_number(cell)
 
 
 def names_of(table: Table, places: Sequence[int] | np.ndarray) -> list[str]:

@@ -28,7 +28,7 @@ def processors() -> int:
     """Processors this process may use: those it is bound to, and no more than its share if it was given one."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = os.environ.get(SHARE, "")
-    return max(1, min(bound, int(share))) if share.isdigit() else bound
+    return max(1, min(bound, int(share))) if share.isascii() and share.isdecimal() else bound
 
 
 def resident_memory() -> int:

@@ -292,7 +292,7 @@ class Trajectory:
         dims = {name: tuple(d) for name, d in json.loads(dataset.attrs["dims"]).items()}
 
         def numbered(prefix: str) -> tuple[np.ndarray, ...]:
-            names = [n for n in map(str, dataset.data_vars) if n.startswith(prefix) and n[len(prefix) :].isdigit()]
+            names = [n for n in map(str, dataset.data_vars) if n.startswith(prefix) and n[len(prefix) :].isdecimal()]
             return tuple(dataset[n].to_numpy() for n in sorted(names, key=lambda n: int(n[len(prefix) :])))
 
         stats = {str(n)[6:]: dataset[n].to_numpy() for n in dataset.data_vars if str(n).startswith("stats.")}

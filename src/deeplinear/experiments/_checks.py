@@ -42,7 +42,7 @@ def compute_check(task: CheckTask) -> dict[str, Any]:
     outcome = verify(check(task.id), instances=task.instances, seed=task.seed, widths=task.widths)
     return outcome.to_json() | {
         "environment": environment(),
-        "timing": {"started": started.isoformat(timespec="seconds"), "seconds": round(outcome.seconds, 3)},
+        "timing": {"started": started.isoformat(timespec="microseconds"), "seconds": round(outcome.seconds, 3)},
     }
 
 

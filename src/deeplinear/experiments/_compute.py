@@ -84,7 +84,7 @@ def compute(
         "claims": claims,
         "environment": environment(),
         "timing": {
-            "started": started.isoformat(timespec="seconds"),
+            "started": started.isoformat(timespec="microseconds"),
             "seconds": round(seconds, 3),
             "processor_seconds": round(processor, 3),
         },

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deeplinear._about import written
 from deeplinear.experiments._compute import FORMATS, Result, Task, compute
 from deeplinear.experiments._executors import execute
 from deeplinear.experiments._netcdf import together
@@ -280,4 +281,4 @@ def _by_position(parts: Sequence["xarray.Dataset"], name: str) -> list["xarray.D
 
 
 def _scalar(value: Any) -> Any:
-    return ",".join(map(str, value)) if isinstance(value, list) else value
+    return written(value) if isinstance(value, list) else value

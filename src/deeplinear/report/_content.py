@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deeplinear._about import written
 from deeplinear.core import near_name
 from deeplinear.experiments import (
     CorruptRecord,
@@ -99,7 +100,7 @@ def paper_of(name: str) -> str:
 
 
 def started_of(record: Record) -> str:
-    """When a record was made, as text that sorts by time."""
+    """When a record was made, as text that sorts by time, whether it tells fractions of seconds or not."""
     return str(record.content.get("timing", {}).get("started", ""))
 
 
@@ -169,17 +170,10 @@ def recipe_of(record: Record) -> Recipe:
 def _nearest(chosen: Experiment, spec: Any) -> tuple[str, dict[str, str]]:
     """The preset that differs in the fewest keys, and the settings that lead from it to the spec."""
     differences = {
-        name: {key: setting(getattr(spec, key)) for key in fields(spec) if getattr(spec, key) != getattr(preset, key)}
+        name: {key: written(getattr(spec, key)) for key in fields(spec) if getattr(spec, key) != getattr(preset, key)}
         for name, preset in chosen.presets.items()
     }
     return min(differences.items(), key=lambda item: len(item[1]))
-
-
-def setting(value: Any) -> str:
-    """A value of a spec as it is written on the command line."""
-    if isinstance(value, tuple | list):
-        return ",".join(map(setting, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_command(record: Record) -> str:
@@ -189,5 +183,5 @@ def check_command(record: Record) -> str:
         if record.content.get(name, usual) != usual:
             words += [f"--{name}", str(record.content[name])]
     if record.content.get("widths") is not None:
-        words += ["--widths", setting(record.content["widths"])]
+        words += ["--widths", written(record.content["widths"])]
     return shlex.join(words)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeplinear._about import __version__
+from deeplinear._about import __version__, written
 from deeplinear.experiments import Record, Store
 from deeplinear.report._content import (
     Content,
@@ -29,7 +29,6 @@ from deeplinear.report._content import (
     read_store,
     recipe_of,
     seconds_of,
-    setting,
     split_runs,
     started_of,
     status_of,
@@ -281,7 +280,7 @@ def _label(record: Record, recipe: Recipe, varied: Sequence[str] = ()) -> str:
     """What tells a run from the others of its experiment: its preset and what differs from it, or the varied keys."""
     preset = record.content.get("preset") or recipe.preset
     spec = record.content.get("spec", {})
-    settings = recipe.settings or {name: setting(spec[name]) for name in varied if name in spec and not preset}
+    settings = recipe.settings or {name: written(spec[name]) for name in varied if name in spec and not preset}
     changes = ", ".join(f"{name} = {value}" for name, value in settings.items())
     if preset:
         return f"Preset {preset} with {changes}" if changes else f"Preset {preset}"
@@ -374,7 +373,7 @@ def _parameters(record: Record, recipe: Recipe) -> Html:
     values = {}
     for name, value in spec.items():
         own = [tag("small", f" (not that of preset {recipe.preset})")] if name in recipe.settings else []
-        values[name] = join([tag("code", setting(value)), *own])
+        values[name] = join([tag("code", written(value)), *own])
     return definitions(values) if values else tag("p", "None.")
 
 

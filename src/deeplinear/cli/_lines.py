@@ -1,0 +1,66 @@
+"""Lines of text files of numbers, cut into cells."""
+
+import csv
+from pathlib import Path
+
+from deeplinear._about import read_float
+from deeplinear.cli._shell import UsageError
+
+TEXT = (".csv", ".tsv", ".txt")
+"""Endings of text files."""
+
+GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", "."})
+"""What a cell without a number may hold, in small letters."""
+
+
+def read_lines(path: str, where: str, *, comments: bool = False) -> tuple[list[tuple[int, list[str]]], str]:
+    """Numbered lines that are not empty, cut into cells, and what separates these.
+
+    The first line tells what separates cells: commas, semicolons or tabs, of which it has most; in a .txt without any
+    of them spaces do, and those at the ends of lines separate nothing. A mark of the byte order is passed over.
+
+    Args:
+        path: The file.
+        where: What it is called in messages.
+        comments: What follows `#` is not read, and white space of any kind separates cells of a .txt.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise UsageError(f"{where}: {path} must be a readable file, but: {reason}.") from None
+    rows = text.splitlines()
+    spaced = Path(path).suffix.lower() == ".txt"
+    if comments:
+        rows = [row.partition("#")[0] for row in rows]
+    first = next((row for row in rows if row.strip()), "")
+    counts = {mark: first.count(mark) for mark in (",", ";", "\t")}
+    if comments and spaced:
+        del counts["\t"]
+    comma = max(counts, key=lambda mark: counts[mark])
+    if not counts[comma]:
+        comma = " " if spaced else ","
+    if comma == " ":
+        rows = [" ".join(row.split()) if comments else row.strip() for row in rows]
+    reader = csv.reader(rows, delimiter=comma, skipinitialspace=True)
+    try:
+        found = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if _says(cells)]
+    except csv.Error as error:
+        raise UsageError(f"{where}: {path} must be a table, but line {reader.line_num} is none: {error}.") from None
+    if not found:
+        raise UsageError(f"{where}: {path} must hold a table, but is empty.")
+    return found, comma
+
+
+def as_number(text: str) -> float | None:
+    """The finite number that a text is, if it is one."""
+    try:
+        value = read_float(text)
+    except ValueError:
+        return None
+    return value if abs(value) < float("inf") else None
+
+
+def _says(cells: list[str]) -> bool:
+    """Whether a line is not empty; one of separators alone has gaps."""
+    return bool("".join(cells).strip() or cells[1:])

@@ -1,0 +1,141 @@
+"""Text files of numbers: one way to cut them into cells, whatever command reads them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from deeplinear.cli._files import read_array, read_layers
+from deeplinear.cli._lines import as_number
+from deeplinear.cli._main import app
+from deeplinear.cli._options import count, number, read_kind
+from deeplinear.cli._shell import UsageError
+from deeplinear.cli._tables import column_places, read_entries, read_table
+
+NUMBERS = [[1.0, 2.0], [3.0, -0.5]]
+
+
+def dln(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def kept(file: Path, text: str) -> str:
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "1,2\n3,-.5\n"),
+        ("a.CSV", "\ufeff1, 2\r\n\r\n3, -0.5\r\n"),
+        ("a.csv", "1;2\n3;-5e-1\n"),
+        ("a.tsv", "1\t2\n3\t-0.5\n"),
+        ("a.csv", "x,y\n1,2\n3,-0.5"),
+        ("a.csv", '"x","y"\n"1","2"\n3,-0.5'),
+        ("a.txt", "1 2\n3 -0.5\n"),
+        ("a.txt", "  1   2  \n  3  -0.5 \n"),
+        ("a.txt", "1,2 \n3,-0.5 \n"),
+        ("a.txt", "x y\n1 2 \n3 -0.5 \n"),
+    ],
+)
+def test_both_readers_read_the_same(tmp_path: Path, name: str, text: str) -> None:
+    file = kept(tmp_path / name, text)
+    np.testing.assert_array_equal(read_array(file, "A"), NUMBERS)
+    np.testing.assert_array_equal(read_table(file, "DATA").values, NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "# made by NumPy: x, y; z\n1 2 # the first\n\n3 -0.5\n"),
+        ("a.txt", "1\t2\n3  \t -0.5\n"),
+        ("a.csv", "# x;y;z\n1,2\n3,-0.5\n"),
+    ],
+)
+def test_arrays_may_have_comments_and_any_white_space(tmp_path: Path, name: str, text: str) -> None:
+    np.testing.assert_array_equal(read_array(kept(tmp_path / name, text), "A"), NUMBERS)
+
+
+def test_arrays_may_hold_what_is_not_finite(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(read_array(kept(tmp_path / "a.csv", "nan,inf\n"), "A"), [[np.nan, np.inf]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,2x\n3,4\n", "line 1, column 2 holds '2x'"),
+        ("2x,y\n3,4\n", "line 1, column 1 holds '2x'"),
+        ("x,y\n\n1,2\n3\n", "line 4 has 1 numbers, line 3 has 2"),
+        ("1,10_1\n", "line 1, column 2 holds '10_1'"),
+        ("1,\u0663\n", "line 1, column 2 holds '\u0663'"),
+        ("1,,2\n", "line 1, column 2 holds ''"),
+        ("NA,NA\n1,2\n", "line 1, column 1 holds 'NA'"),
+        ("x,y\n", "must hold numbers below its header line"),
+        ("\n# nothing\n", "is empty"),
+        (f'1,"{"2" * 200_000}"\n', "line 1 is none: field larger"),
+    ],
+)
+def test_arrays_that_are_none_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=r"A: .*a\.csv must") as refused:
+        read_array(kept(tmp_path / "a.csv", text), "A")
+    assert message in str(refused.value)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"1,2\n\xff\xfe")
+    for read in (read_array, read_table):
+        with pytest.raises(UsageError, match="it is no text in UTF-8"):
+            read(str(tmp_path / "a.csv"), "DATA")
+
+
+def test_commands_take_files_of_spreadsheets(tmp_path: Path) -> None:
+    one = kept(tmp_path / "one.csv", "\ufeffx;y\n2;0\n0;1\n")
+    other = kept(tmp_path / "other.tsv", "1\t0\n0\t3\n")
+    assert dln("geodesic", one, other, "--depth", "2", "--no-plot").exit_code == 0
+    wrong = dln("geodesic", kept(tmp_path / "words.csv", "x,y\n1,two\n"), other, "--depth", "2")
+    assert wrong.exit_code == 2 and "line 2, column 2 holds 'two'" in wrong.stderr
+
+
+def test_spaces_at_the_ends_of_lines_are_no_columns(tmp_path: Path) -> None:
+    table = read_table(kept(tmp_path / "a.txt", "a b \n1 2 \n  3 NA\n5  6  \n"), "DATA", gaps=True)
+    assert table.columns == ("a", "b") and table.labels is None
+    np.testing.assert_array_equal(table.values, [[1, 2], [3, np.nan], [5, 6]])
+    tabs = read_table(kept(tmp_path / "a.tsv", "a\tb\tc\n\t1\t\n2\t3\t\n"), "DATA", gaps=True)
+    np.testing.assert_array_equal(tabs.values, [[np.nan, 1, np.nan], [2, 3, np.nan]])
+
+
+def test_names_with_underscores_are_no_numbers(tmp_path: Path) -> None:
+    table = read_table(kept(tmp_path / "a.csv", "id,x\n10_1,1\n10_2,2\n"), "DATA")
+    assert table.columns == ("x",) and table.labels == ("10_1", "10_2")
+    entries = read_entries(kept(tmp_path / "e.csv", "10_1,a,1\n101,b,2\n"), "DATA")
+    assert entries.names[0] == ("10_1", "101")
+    assert [as_number(text) for text in ("101", "10_1", "\u0661", "1e3", "inf", "x")] == [
+        101,
+        None,
+        None,
+        1e3,
+        None,
+        None,
+    ]
+    for kind in (number(), count()):
+        with pytest.raises(UsageError, match=r"must be a .* but is '1_0'"):
+            read_kind(kind, "1_0", "--lr")
+
+
+def test_digits_that_are_no_numbers_are_refused_in_words(tmp_path: Path) -> None:
+    table = read_table(kept(tmp_path / "a.csv", "a,b\n1,2\n"), "DATA")
+    for word in ("²", "٢", "3"):
+        with pytest.raises(UsageError, match=f"'{word}' must be a column, by name or by number"):
+            column_places(table, word, "--outputs")
+    np.savez(tmp_path / "layers.npz", **{"W²": np.eye(2)})
+    with pytest.raises(UsageError, match="must hold layers called W1, W2"):
+        read_layers(str(tmp_path / "layers.npz"), "FILE")
+
+
+def test_flags_are_called_as_they_are_written(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", target=np.eye(2), other=np.eye(3))
+    np.testing.assert_array_equal(read_table(str(tmp_path / "two.npz"), "--target").values, np.eye(2))
+    with pytest.raises(UsageError, match=r"^--mask: .* or one called 'mask', but holds"):
+        read_table(str(tmp_path / "two.npz"), "--mask")
