@@ -258,7 +258,11 @@ def _integrated(
     if run.result is RESULTS.interrupted:
         raise KeyboardInterrupt
     if listed and not run.result.finished:
-        raise NumericalError(run.result)
+        raise NumericalError(
+            run.result,
+            f"The time asked for is {times[-1]:g}, and the flow came to {run.times[-1]:g}; long after training it "
+            "rests but for rounding. Ask for an earlier time, or for none, which is the end of training.",
+        )
     values, cuts = run["weights"], np.cumsum([layer.size for layer in layers])[:-1]
     stacked = [
         part.reshape(len(values), *layer.shape)
