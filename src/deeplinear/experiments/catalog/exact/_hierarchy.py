@@ -150,17 +150,18 @@ def _tree(axis: Any) -> None:
     axis.set(xlim=(-0.6, 7.6), ylim=(-2.4, 3.2), title="A  items")
 
 
-def _image(axis: Any, matrix: Any, title: str) -> None:
+def _image(axis: Any, matrix: Any, title: str) -> Any:
+    """Draw a matrix over its largest entry, so that one scale of colours serves all."""
     values = np.asarray(matrix)
-    top = float(np.max(np.abs(values)))
-    axis.imshow(values, cmap=MAP, vmin=-top, vmax=top, interpolation="nearest")
+    image = axis.imshow(values / np.max(np.abs(values)), cmap=MAP, vmin=-1.0, vmax=1.0, interpolation="nearest")
     axis.set(xticks=[], yticks=[])
     axis.set_title(title, fontsize=8)
     axis.grid(False)
+    return image
 
 
 def plot_hierarchy(dataset: "xarray.Dataset", spec: Hierarchy) -> "Figure":
-    """The task above; below, similarity matrices of inputs and outputs, each on a scale of its own."""
+    """The task above; below, similarity matrices of inputs and outputs, each over its largest entry."""
     from matplotlib.figure import Figure
 
     count = 2 * len(spec.lams) + 1
@@ -168,7 +169,7 @@ def plot_hierarchy(dataset: "xarray.Dataset", spec: Hierarchy) -> "Figure":
     top, bottom = cast(Any, figure.subfigures(2, 1, height_ratios=[1.0, 1.25]))
     axes = top.subplots(1, 4, width_ratios=[1.7, 1, 1, 1])
     _tree(axes[0])
-    _image(axes[1], dataset["target"], r"target $\Sigma$")
+    shown = _image(axes[1], dataset["target"], r"target $\Sigma$")
     _image(axes[2], dataset["task_in"], r"inputs $V S V^\top$")
     _image(axes[3], dataset["task_out"], r"outputs $U S U^\top$")
     grid = bottom.subplots(2, count)
@@ -180,6 +181,7 @@ def plot_hierarchy(dataset: "xarray.Dataset", spec: Hierarchy) -> "Figure":
         _image(grid[row, -1], dataset[f"gaussian_{side}"][0], "D  Gaussian" if row == 0 else "")
     grid[0, 0].set_ylabel(r"$W_1^\top W_1$")
     grid[1, 0].set_ylabel(r"$W_2 W_2^\top$")
+    figure.colorbar(shown, ax=[*axes[1:]], label="over the largest entry\nof each matrix", ticks=[-1, 0, 1])
     return figure
 
 
