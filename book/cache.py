@@ -61,6 +61,7 @@ def _run_page(name: str, text: str, path: Path) -> float:
     """Run one page in this process and write its outputs; the seconds it took."""
     os.environ["MPLBACKEND"] = "Agg"
     from deeplinear import use_64_bit
+    from deeplinear.core import replacing
 
     use_64_bit()
     start = time.perf_counter()
@@ -77,9 +78,8 @@ def _run_page(name: str, text: str, path: Path) -> float:
         {"text": one.text, "pictures": [[p.alt, p.ending, base64.b64encode(p.data).decode()] for p in one.pictures]}
         for one in outputs
     ]
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(plain), encoding="utf-8")
-    part.rename(path)
+    with replacing(path) as part:
+        part.write_text(json.dumps(plain), encoding="utf-8")
     return time.perf_counter() - start
 
 

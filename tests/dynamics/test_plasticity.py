@@ -1,7 +1,9 @@
 """Loss of plasticity: the protocol against plain NumPy and tabulated values, its refusals and its checkpoints."""
 
 import shutil
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from deeplinear.core import RESULTS
 from deeplinear.dynamics import Adam, GradientDescent, GradientFlow, Minibatch, Plasticity, plasticity
+from deeplinear.dynamics._checkpoints import save_checkpoint
 from deeplinear.models import AlphaM, DeepLinear, Explicit, Gaussian, ScaledIdentity
 from deeplinear.probes import loss, product
 
@@ -299,7 +302,8 @@ def test_what_is_kept_is_not_trained_again(tmp_path: Path) -> None:
     first = go(tmp_path, progress=count)
     assert set(calls) == {"before", "warm", "cold"}
     assert first.loaded == {"before": (), "warm": (), "cold": ()}
-    assert len(list(tmp_path.glob("*.nc"))) == 6 and not list(tmp_path.glob("*.part"))
+    endings = [file.suffix for file in tmp_path.iterdir()]
+    assert sorted(endings) == sorted([".json", ".nc", ".sha256"] * 6)
     calls.clear()
     second = go(tmp_path, progress=count)
     assert calls == [] and second.loaded == {"before": (0, 1), "warm": (0, 1), "cold": (0, 1)}
@@ -358,6 +362,19 @@ def test_whatever_determines_a_run_tells_it_apart(trained: tuple[Path, Plasticit
     assert same.loaded == {"before": (0, 1), "warm": (0, 1), "cold": (0, 1)}
     with pytest.raises(TypeError, match="leave out checkpoints"):
         go(tmp_path, probes=[scaled(object())])
+
+
+def test_any_number_may_keep_one_run_at_once(trained: tuple[Path, Plasticity], tmp_path: Path) -> None:
+    together, run = threading.Barrier(4), trained[1].before.member(0)
+
+    def keep(_: int) -> None:
+        for _ in range(3):
+            together.wait(20)
+            save_checkpoint(tmp_path, "content", run)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(keep, range(4)))
+    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".nc", ".sha256"]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "digest"])

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import inspect
 import json
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from deeplinear.core import Trajectory
+from deeplinear.core import Trajectory, replacing
 
 
 def content_hash(parts: Mapping[str, Any]) -> str:
@@ -70,9 +69,8 @@ def _code(code: CodeType) -> list[Any]:
 def save_checkpoint(folder: Path, content: str, run: Trajectory) -> None:
     """Keep a run; the digest comes last, so that it stands for a file that is whole."""
     file = run.save(folder / content)
-    part = folder / f"{content}.sha256.part"
-    part.write_text(hashlib.sha256(file.read_bytes()).hexdigest() + "\n")
-    os.replace(part, folder / f"{content}.sha256")
+    with replacing(folder / f"{content}.sha256") as part:
+        part.write_text(hashlib.sha256(file.read_bytes()).hexdigest() + "\n")
 
 
 def load_checkpoint(folder: Path, content: str, usable: Callable[[Trajectory], bool]) -> Trajectory | None:
