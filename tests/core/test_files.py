@@ -33,17 +33,25 @@ def test_two_writers_of_one_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("begun", [True, False])
 def test_what_fails_leaves_what_was_there(tmp_path: Path, error: type[BaseException], begun: bool) -> None:
+    def write(path: Path) -> None:
+        with replacing(path) as part:
+            if begun:
+                part.write_text("half")
+            raise error
+
     path = tmp_path / "value.txt"
     path.write_text("before")
-    with pytest.raises(error), replacing(path) as part:
-        if begun:
-            part.write_text("half")
-        raise error
+    with pytest.raises(error):
+        write(path)
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="directory"), replacing(tmp_path / "a") as part:
-        part.write_text("a file")
-        (tmp_path / "a").mkdir()
+    def write(path: Path) -> None:
+        with replacing(path) as part:
+            part.write_text("a file")
+            path.mkdir()
+
+    with pytest.raises(OSError, match="directory"):
+        write(tmp_path / "a")
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
