@@ -9,8 +9,10 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import tempfile
 import time
+import tomllib
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,6 +63,7 @@ def _run_page(name: str, text: str, path: Path) -> float:
     """Run one page in this process and write its outputs; the seconds it took."""
     os.environ["MPLBACKEND"] = "Agg"
     from deeplinear import use_64_bit
+    from deeplinear.core import replacing
 
     use_64_bit()
     start = time.perf_counter()
@@ -77,9 +80,8 @@ def _run_page(name: str, text: str, path: Path) -> float:
         {"text": one.text, "pictures": [[p.alt, p.ending, base64.b64encode(p.data).decode()] for p in one.pictures]}
         for one in outputs
     ]
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(plain), encoding="utf-8")
-    part.rename(path)
+    with replacing(path) as part:
+        part.write_text(json.dumps(plain), encoding="utf-8")
     return time.perf_counter() - start
 
 
@@ -111,8 +113,20 @@ def _key(text: str) -> str:
 
 @functools.cache
 def _program() -> list[str]:
-    """Digest of the package and of the runner, and the versions of what they use."""
+    """Digest of all files of the package and of the runner, and the versions of what they use."""
     digest = hashlib.sha256()
-    for path in (*sorted((ROOT / "src" / "deeplinear").rglob("*.py")), ROOT / "book" / "run.py"):
-        digest.update(path.read_bytes())
-    return [digest.hexdigest(), *map(importlib.metadata.version, ("jax", "numpy", "scipy", "matplotlib"))]
+    package = ROOT / "src" / "deeplinear"
+    files = [path for path in sorted(package.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    for path in (*files, ROOT / "book" / "run.py"):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(ROOT).as_posix()} {len(content)}\n".encode() + content)
+    return [digest.hexdigest(), *(f"{name} {importlib.metadata.version(name)}" for name in _dependencies())]
+
+
+def _dependencies() -> list[str]:
+    """Names of the packages that the package uses, with the extras of the book."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = {one for name in ("estimators", "lab", "report") for one in extras[name]} | set(project["dependencies"])
+    names = {re.split(r"[^\w.-]", one)[0] for one in wanted}
+    return sorted(names - {project["name"]})

@@ -1,6 +1,7 @@
 """The book: pages run, formulas are understood, what is generated says what there is, links lead somewhere."""
 
 import ast
+import importlib.metadata
 import io
 import posixpath
 import re
@@ -90,6 +91,42 @@ def test_outputs_are_kept_and_errors_name_page_and_line(tmp_path: Path, monkeypa
     with pytest.raises(RuntimeError, match=r"page\.md, line 2: ZeroDivisionError"):
         cache._run_page("page.md", "```python\n1 / 0\n```\n", tmp_path / "none.json")
     assert not (tmp_path / "none.json").exists()
+
+
+def test_outputs_are_kept_until_any_file_of_the_package_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "src/deeplinear/theory/_errata.py": "print(1)",
+        "src/deeplinear/theory/errata.toml": "[[erratum]]",
+        "src/deeplinear/core/stabilised.npz": "numbers",
+        "src/deeplinear/cli/catalogue.json": "{}",
+        "book/run.py": "",
+        "pyproject.toml": (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
+    }
+    monkeypatch.setattr(cache, "ROOT", tmp_path)
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    program = cache._program.__wrapped__
+    first = program()
+    (tmp_path / "src/deeplinear/__pycache__").mkdir()
+    (tmp_path / "src/deeplinear/__pycache__/a.pyc").touch()
+    assert program() == first
+    for name, text in texts.items():
+        (tmp_path / name).write_text(f"{text}\n# changed")
+        assert (program() == first) is (name == "pyproject.toml"), name
+        (tmp_path / name).write_text(text)
+    (tmp_path / "src/deeplinear/cli/catalogue.json").rename(tmp_path / "src/deeplinear/cli/other.json")
+    assert program()[0] != first[0]
+
+
+def test_outputs_are_kept_until_a_dependency_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {*("diffrax", "equinox", "jax", "numpy", "optax", "scipy", "xarray"), *("matplotlib", "scikit-learn")}
+    version, first = importlib.metadata.version, cache._program.__wrapped__()
+    for name in names:
+        monkeypatch.setattr(importlib.metadata, "version", lambda one, name=name: "0" if one == name else version(one))
+        assert cache._program.__wrapped__() != first, name
 
 
 def untypable(page: str) -> list[int]:

@@ -79,7 +79,7 @@ def test_run_stores_and_takes_from_the_store(tmp_path: Path) -> None:
     assert anew["members"][0]["status"] == "completed"
 
 
-def test_sweep_status_and_collect(tmp_path: Path) -> None:
+def test_sweep_status_and_collect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = ("value=1,2", "blocks=3..4", *SMALL)
     swept = told("experiment", "sweep", FIG, *values, "--store", tmp_path)
     assert swept["asked"] == 4 and [m["status"] for m in swept["members"]] == ["completed"] * 4
@@ -98,6 +98,16 @@ def test_sweep_status_and_collect(tmp_path: Path) -> None:
     assert collected["members"] == 4 and collected["missing"] == 0
     with xarray.open_dataset(file, engine="h5netcdf") as dataset:
         assert dataset["sigma_2"].dims[0] == "member" and list(dataset["spec.blocks"]) == [3, 4, 3, 4]
+    kept, there = file.read_bytes(), set(tmp_path.iterdir())
+
+    def half(self: xarray.Dataset, path: Path, **_: object) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError("no space left on the disk")
+
+    monkeypatch.setattr(xarray.Dataset, "to_netcdf", half)
+    with pytest.raises(OSError, match="no space"):
+        dln("experiment", "collect", FIG, *values, "--store", tmp_path, "--out", file)
+    assert file.read_bytes() == kept and set(tmp_path.iterdir()) == there
 
 
 def test_a_claim_that_fails_is_exit_1_and_a_run_that_breaks_is_exit_3(

@@ -1,6 +1,8 @@
 """Trajectories on disk: what is loaded is what was saved, whatever probes and files are called."""
 
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +114,27 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.nc").write_text("words")
     with pytest.raises(ValueError, match="not a readable NetCDF"):
         Trajectory.load(tmp_path / "bad")
+
+
+def test_any_number_may_save_one_path_at_once(tmp_path: Path) -> None:
+    together, path = threading.Barrier(4), tmp_path / "run"
+    saved = run(("loss",))
+
+    def save(_: int) -> None:
+        for _ in range(3):
+            together.wait(20)
+            saved.save(path)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, range(4)))
+    np.testing.assert_array_equal(Trajectory.load(path)["loss"], saved["loss"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["run.json", "run.nc"]
+
+
+def test_what_cannot_be_saved_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(("loss",)).save(tmp_path / "run")
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    monkeypatch.setattr(Trajectory, "to_json", lambda self: {"problem": object()})  # no JSON
+    with pytest.raises(TypeError):
+        run(("loss", "other")).save(tmp_path / "run")
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before

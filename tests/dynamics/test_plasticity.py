@@ -1,8 +1,11 @@
 """Loss of plasticity: the protocol against plain NumPy and tabulated values, its refusals and its checkpoints."""
 
 import shutil
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -12,6 +15,7 @@ import pytest
 
 from deeplinear.core import RESULTS
 from deeplinear.dynamics import Adam, GradientDescent, GradientFlow, Minibatch, Plasticity, plasticity
+from deeplinear.dynamics._checkpoints import content_hash, save_checkpoint
 from deeplinear.models import AlphaM, DeepLinear, Explicit, Gaussian, ScaledIdentity
 from deeplinear.probes import loss, product
 
@@ -19,6 +23,7 @@ SMALL = DeepLinear((2, 2, 2))
 DIAGONAL = np.eye(2, dtype=bool)
 THREE = np.array([[True, True], [False, True]])
 KEY = jax.random.key(0)
+FACTOR = 2.0
 
 
 def effective(matrix: np.ndarray) -> float:
@@ -299,7 +304,8 @@ def test_what_is_kept_is_not_trained_again(tmp_path: Path) -> None:
     first = go(tmp_path, progress=count)
     assert set(calls) == {"before", "warm", "cold"}
     assert first.loaded == {"before": (), "warm": (), "cold": ()}
-    assert len(list(tmp_path.glob("*.nc"))) == 6 and not list(tmp_path.glob("*.part"))
+    endings = [file.suffix for file in tmp_path.iterdir()]
+    assert sorted(endings) == sorted([".json", ".nc", ".sha256"] * 6)
     calls.clear()
     second = go(tmp_path, progress=count)
     assert calls == [] and second.loaded == {"before": (0, 1), "warm": (0, 1), "cold": (0, 1)}
@@ -358,6 +364,107 @@ def test_whatever_determines_a_run_tells_it_apart(trained: tuple[Path, Plasticit
     assert same.loaded == {"before": (0, 1), "warm": (0, 1), "cold": (0, 1)}
     with pytest.raises(TypeError, match="leave out checkpoints"):
         go(tmp_path, probes=[scaled(object())])
+
+
+def test_any_number_may_keep_one_run_at_once(trained: tuple[Path, Plasticity], tmp_path: Path) -> None:
+    together, run = threading.Barrier(4), trained[1].before.member(0)
+
+    def keep(_: int) -> None:
+        for _ in range(3):
+            together.wait(20)
+            save_checkpoint(tmp_path, "content", run)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(keep, range(4)))
+    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".nc", ".sha256"]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("SCALE = 1.0", {"SCALE": 2.0}),
+        ("SCALE = np.ones(3)", {"SCALE": np.array([1.0, 1.0, 2.0])}),
+        ("SCALE = jnp.ones(3)", {"SCALE": jnp.array([1.0, 1.0, 2.0])}),
+        ("def SCALE(x): return x", {"SCALE": "def SCALE(x): return 2 * x"}),
+        ("def SCALE(x, *, by=1.0): return by * x", {"SCALE": "def SCALE(x, *, by=2.0): return by * x"}),
+        ("OTHER = {'a': (1, 2)}\ndef SCALE(x): return OTHER['a'][0] * x", {"OTHER": {"a": (2, 2)}}),
+        ("OTHER = 1.0\n@jax.jit\ndef SCALE(x): return OTHER * x", {"OTHER": 2.0}),
+        ("OTHER = 1.0\n@eqx.filter_jit\ndef SCALE(x): return (lambda y: OTHER * y)(x)", {"OTHER": 2.0}),
+        ("OTHER = 1.0\nSCALE = functools.partial(lambda a, x: OTHER * a * x, 2.0)", {"OTHER": 2.0}),
+        ("OTHER = 3\ndef SCALE(x): return x if OTHER < 1 else SCALE(x)", {"OTHER": 4}),
+        (
+            "OTHER = 3\ndef one(x): return SCALE(x) + OTHER\ndef SCALE(x): return one(x)",
+            {"OTHER": 4},
+        ),
+        (
+            "OTHER = 1.0\nclass SCALE(eqx.Module):\n  a: float = 1.0\n  def __call__(self): return self.a * OTHER",
+            {"OTHER": 2.0},
+        ),
+        ("class SCALE:\n  A = 1.0\n  @staticmethod\n  def f(x): return x", {"SCALE": "class SCALE:\n  A = 2.0"}),
+        ("class SCALE(enum.Enum):\n  one = 1.0", {"SCALE": "class SCALE(enum.Enum):\n  one = 2.0"}),
+        ("SCALE = np.exp", {"SCALE": np.sin}),
+        ("SCALE = jnp.add", {"SCALE": jnp.sin}),
+        ("SCALE = math.exp", {"SCALE": "SCALE = math.sin"}),
+        ("SCALE = jax.random.key(0)", {"SCALE": jax.random.key(1)}),
+        ("SCALE = {'a', 'b'}", {"SCALE": {"a", "c"}}),
+    ],
+)
+def test_what_a_function_uses_is_its_content(text: str, changes: dict[str, Any]) -> None:
+    """A function made anew has the same content, one with another global has another."""
+    start = "import enum, functools, math\nimport equinox as eqx, jax, jax.numpy as jnp, numpy as np\n"
+
+    def content(changed: dict[str, Any]) -> str:
+        module: dict[str, Any] = {"__name__": "own"}
+        exec(f"{start}{text}\ndef probe(t, params, problem):\n  return SCALE, jnp.sum(params[0])", module)
+        for name, value in changed.items():
+            if isinstance(value, str):
+                exec(value, module)
+            else:
+                module[name] = value
+        return content_hash({"probes": [module["probe"]]})
+
+    assert content({}) == content({}) != content(changes)
+    assert content(changes) == content(changes)
+
+
+def test_defaults_by_keyword_are_content() -> None:
+    def made(scale: float) -> Callable[..., Any]:
+        def probe(t: Any, params: Any, problem: Any, *, by: float = scale) -> Any:
+            return by * problem.value(params)
+
+        return probe
+
+    assert (
+        content_hash({"probe": made(1.0)}) == content_hash({"probe": made(1.0)}) != content_hash({"probe": made(2.0)})
+    )
+
+
+def test_a_module_of_ones_own_is_its_file(tmp_path: Path) -> None:
+    def content(text: str) -> str:
+        file = tmp_path / "constants.py"
+        file.write_text(text)
+        constants = ModuleType("constants")
+        constants.__file__ = str(file)
+        module = {"__name__": "own", "constants": constants}
+        exec("def probe(t, params, problem): return constants.scale", module)
+        return content_hash({"probe": module["probe"]})
+
+    assert content("scale = 1.0") == content("scale = 1.0") != content("scale = 2.0")
+
+
+def test_a_run_is_made_again_when_a_global_of_its_probe_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scaled(t: Any, params: Any, problem: Any) -> Any:
+        return FACTOR * problem.value(params)
+
+    go(tmp_path, probes=[loss, scaled])
+    assert go(tmp_path, probes=[loss, scaled]).loaded["cold"] == (0, 1)
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    jax.clear_caches()  # the compiled probe holds the number too
+    again = go(tmp_path, probes=[loss, scaled])
+    assert again.loaded["cold"] == ()
+    np.testing.assert_allclose(again.cold.member(0)["scaled"], 3.0 * again.cold.member(0)["loss"])
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "digest"])

@@ -385,6 +385,9 @@ def test_a_folder_of_trainings(tmp_path) -> None:
         del kept["none"]
     kept["cut"] = kept["x"]
     assert "cut" in kept
+    with pytest.raises(ValueError, match="pickle"):
+        kept["cut"] = {"loss": np.arange(3.0), "names": np.asarray([object()])}
+    assert "cut" in kept and {file.name for file in (tmp_path / "a/b").iterdir()} == {"cut.npz", "empty.npz", "x.npz"}
     del kept["x"]
     with pytest.raises(KeyError):
         kept["x"]

@@ -151,6 +151,21 @@ def test_nothing_is_dropped_under_a_computation(monkeypatch: pytest.MonkeyPatch)
     assert dropped == [1] and service.dropped == 1
 
 
+def test_answers_outlast_the_wait_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_service, "LOOK", 0.01)
+    monkeypatch.setattr(_service, "CALM", 0.2)
+    monkeypatch.setattr(_service, "drop_programs", lambda: None)
+    app = create_app(Settings(memory_bytes=1, warm=False, answer_seconds=4.0), (toy.ROOM,))
+    gate = app.state.service.gate
+    with TestClient(app, base_url="http://localhost") as client, gate.inside():
+        for _ in range(500):
+            if gate._shut:
+                break
+            time.sleep(0.01)
+        assert gate._shut
+        assert client.post("/api/rooms/toy/line", json={"size": 7.0}).status_code == 200
+
+
 def test_presets_are_made_ready_again_only_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     toy.gate.set()
     size = [1_000]

@@ -1,13 +1,17 @@
 """Simulations: progress, partial answers, cancelling, sharing, limits."""
 
+import asyncio
+import contextlib
 import json
 import time
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.requests import ClientDisconnect
 
-from deeplinear.lab import Settings
+from deeplinear.lab import Settings, create_app
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._gate import Gate
@@ -172,9 +176,71 @@ def test_listeners_are_counted() -> None:
     runs = Runs(Settings(streams=1), Cache(1000), Gate())
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(), watch))
-    runs.listen(ticket, 1)
-    with pytest.raises(LabError, match="listeners"):
-        runs.listen(ticket, 1)
-    runs.listen(ticket, -1)
-    runs.listen(ticket, 1)
+    with runs.listening(ticket.id):
+        assert ticket.listeners == 1
+        with pytest.raises(LabError, match="listeners"), runs.listening(ticket.id):
+            pass
+    assert ticket.listeners == 0
+    with pytest.raises(ZeroDivisionError), runs.listening(ticket.id):
+        raise ZeroDivisionError
+    with runs.listening(ticket.id):
+        pass
     runs.close()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+def test_heads_of_streams_leave_no_listeners(encoding: str) -> None:
+    toy.gate.clear()
+    app = create_app(Settings(warm=False, streams=2), (toy.ROOM,))
+    with TestClient(app, base_url="http://localhost", headers={"accept-encoding": encoding}) as client:
+        run = start(client, pieces=2, wait=True)
+        for _ in range(3):
+            assert client.head(f"/api/runs/{run}/events").status_code == 200
+            assert app.state.service.runs.ticket(run).listeners == 0
+        toy.gate.set()
+        assert events(client, run)[-1][0] == "done"
+        assert app.state.service.runs.ticket(run).listeners == 0
+
+
+@pytest.mark.parametrize("broken", [0, 1], ids=["head", "first chunk"])
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_who_goes_away_is_no_listener(app: FastAPI, broken: int, version: str) -> None:
+    """The connection ends at a message of the answer; servers tell it in two ways, by version of ASGI."""
+    toy.gate.clear()
+    service = app.state.service
+    service.open()
+    view = toy.ROOM.view("work")
+    ticket = service.start(toy.ROOM, view, view.params(pieces=2, wait=True))
+    gone = asyncio.Event()
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": version},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": f"/api/runs/{ticket.id}/events",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+    }
+
+    async def receive() -> dict[str, str]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    sent: list[int] = []
+
+    async def send(message: Any) -> None:
+        sent.append(ticket.listeners)
+        if len(sent) > broken:
+            gone.set()
+            if version == "2.4":
+                raise OSError
+
+    async def asked() -> None:
+        with contextlib.suppress(ClientDisconnect):
+            await asyncio.wait_for(app(scope, receive, send), 10)
+
+    asyncio.run(asked())
+    assert sent[0] == 1 and ticket.listeners == 0
+    toy.gate.set()
+    service.close()

@@ -171,6 +171,25 @@ def test_the_page_has_no_inline_script_and_asks_nobody_else(client: TestClient) 
     assert packed.content == plain.content and packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "takes"),
+    [
+        ("gzip", True),
+        ("br, GZIP ; q=0.5, *;q=0", True),
+        ("gzip;q=1.000", True),
+        ("gzip;q=0", False),
+        ("deflate, gzip; q=0.000", False),
+        ("x-gzip", False),
+        ("", False),
+    ],
+)
+def test_gzip_goes_to_those_who_take_it(client: TestClient, accepted: str, takes: bool) -> None:
+    for path in ("/plotly.js", "/api/openapi.json"):
+        headers = client.get(path, headers={"accept-encoding": accepted}).headers
+        assert (headers.get("content-encoding") == "gzip") is takes
+        assert headers["vary"] == "Accept-Encoding"
+
+
 @pytest.mark.parametrize("path", ["/", "/plotly.js", "/api/status", "/api/rooms", "/static/app.js", "/nothing"])
 def test_the_head_of_an_answer(client: TestClient, path: str) -> None:
     head, whole = client.head(path), client.get(path)

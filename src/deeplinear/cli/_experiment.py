@@ -254,6 +254,7 @@ def collect_command(
     """The stored members of a sweep as one NetCDF file with a member dimension."""
     foresee(arguments, False, None, preset, sweep=True)
     numerics()
+    from deeplinear.core import replacing
     from deeplinear.experiments import CorruptRecord, Store, collect, grid, task_of
 
     one, settings = _swept(arguments, seed)
@@ -266,9 +267,8 @@ def collect_command(
     folder(str(target.parent))
     if target.is_dir():
         raise UsageError(f"--out: {out} must be a file to write, but is a folder.")
-    part = target.with_name(f"{target.name}.part")
-    dataset.to_netcdf(part, engine="h5netcdf")
-    part.replace(target)
+    with replacing(target) as part:
+        dataset.to_netcdf(part, engine="h5netcdf")
     members = dataset.sizes["member"]
     if as_json:
         payload = {"ok": True, "command": "experiment collect", "file": out, "members": members, "missing": missing}

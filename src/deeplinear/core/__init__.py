@@ -15,6 +15,7 @@ from deeplinear.core._errors import (
     is_concrete as is_concrete,
 )
 from deeplinear.core._exponential import Exponential as Exponential, phi as phi
+from deeplinear.core._files import replacing as replacing
 from deeplinear.core._integrate import Integral as Integral, integrate as integrate
 from deeplinear.core._layers import checked_layer as checked_layer, checked_params as checked_params
 from deeplinear.core._linalg import (

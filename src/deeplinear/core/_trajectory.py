@@ -11,6 +11,7 @@ import numpy as np
 
 from deeplinear._about import near_name
 from deeplinear.core._errors import RESULTS, NumericalError
+from deeplinear.core._files import replacing
 
 if TYPE_CHECKING:
     import xarray
@@ -240,17 +241,9 @@ class Trajectory:
             Path of the NetCDF file.
         """
         data, text = _files(path)
-        stem = data.with_suffix("")
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        parts = [Path(f"{stem}.nc.part"), Path(f"{stem}.json.part")]
-        try:
-            self.to_xarray().to_netcdf(parts[0], engine="h5netcdf")
-            parts[1].write_text(json.dumps(self.to_json(), indent=2) + "\n")
-            os.replace(parts[0], data)
-            os.replace(parts[1], text)
-        finally:
-            for part in parts:
-                part.unlink(missing_ok=True)
+        with replacing(text) as summary, replacing(data) as arrays:
+            self.to_xarray().to_netcdf(arrays, engine="h5netcdf")
+            summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
         return data
 
     def to_json(self) -> dict[str, Any]:

@@ -97,6 +97,8 @@ def plasticity(
         every: As for `simulate`.
         probes: As for `simulate`; the numbers of the result need none.
         checkpoints: Folder in which phases that reached their end are kept, one file for each member, and looked for.
+            What determines a phase tells them apart, with the code of functions of your own and the globals they use.
+            Where such a global changes within a session, define the function anew: JAX keeps what it compiled of it.
         max_steps: Limit on steps of each phase.
         wall_limit: Limit on seconds for all phases together.
         progress: Called now and then with the name of the phase and a `Progress`.

@@ -236,6 +236,8 @@ def forgetting(before: object, after: object, target: object) -> Float[Array, ""
     early, late, sigma = (jnp.asarray(matrix, dtype=float) for matrix in (before, after, target))
     check_shape("forgetting", "after", late, early.shape)
     check_shape("forgetting", "target", sigma, early.shape)
+    for name, matrix in (("before", early), ("after", late), ("target", sigma)):
+        check_finite("forgetting", name, matrix)
     return _rise(early, late, sigma)
 
 

@@ -146,6 +146,8 @@ def noisy_loss(
     if is_concrete(problem.l2) and float(problem.l2) != 0:
         raise ValueError(f"{where}: problem must have no penalty, but its l2 is {float(problem.l2):g}.")
     problem.check(params, where)
+    for position, layer in enumerate(params):
+        check_finite(where, f"params[{position}]", layer)
     at_input, at_weight = _nonnegative(where, "input_std", input_std), _nonnegative(where, "weight_std", weight_std)
     check_shape(where, "input_std", at_input, ())
     check_shape(where, "weight_std", at_weight, ())

@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from deeplinear.core import as_array, check_count, check_x64, is_concrete
+from deeplinear.core import check_count, check_x64, is_concrete
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 from deeplinear.exact._layer_modes import LARGEST, SMALLEST, layer_mode, times_of
 from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen
@@ -63,8 +63,8 @@ def _speed(place: Float[Array, "..."], value: Float[Array, "..."], depth: int) -
 
 
 def _places(where: str, z: Numbers, sigma: Numbers) -> list[Float[Array, "..."]]:
-    """Any numbers, of one shape."""
-    return broadcast(where, z=as_array(z, float), sigma=as_array(sigma, float))
+    """Any finite numbers, of one shape."""
+    return broadcast(where, z=checked(where, "z", z), sigma=checked(where, "sigma", sigma))
 
 
 def scalar_curvature(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deeplinear.core import replacing
 from deeplinear.experiments._base import Claim
 
 try:
@@ -186,9 +187,11 @@ class Store:
         target = self.folder(kind, name, key)
         try:
             for file, data in files.items():
-                _write(part / file, data)
+                with replacing(part / file) as whole:
+                    whole.write_bytes(data)
             text = json.dumps({**body, "digest": _digest(_canonical(body))}, indent=2, allow_nan=False)
-            _write(part / RECORD, text.encode() + b"\n")
+            with replacing(part / RECORD) as whole:
+                whole.write_bytes(text.encode() + b"\n")
             target.parent.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 self._place(part, target)
@@ -254,14 +257,6 @@ def _digest(data: bytes) -> str:
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, sort_keys=True, allow_nan=False).encode()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file through to the disk: a folder must not be renamed before its files are there."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _remove(path: Path) -> None:

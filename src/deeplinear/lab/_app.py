@@ -6,19 +6,20 @@ import functools
 import gzip
 import importlib.resources
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, StreamingResponse
 from starlette.staticfiles import StaticFiles
 
 from deeplinear._about import __version__
+from deeplinear.lab._encoding import Encoding
 from deeplinear.lab._errors import ErrorBody, Failure, install
 from deeplinear.lab._figures import Answer
 from deeplinear.lab._room import Params, Room, View
-from deeplinear.lab._runs import messages
+from deeplinear.lab._runs import Ticket, messages
 from deeplinear.lab._security import Guard
 from deeplinear.lab._service import Service
 from deeplinear.lab._settings import Settings
@@ -231,31 +232,30 @@ def _add_runs(app: FastAPI, service: Service) -> None:
         ticket.cancelled = True
         return Started(id=ticket.id, state=ticket.state)
 
+    async def heard(run: str) -> AsyncIterator[Ticket]:
+        # FastAPI leaves this when the answer has ended in any way: sent, broken off, or begun for its head only.
+        with service.runs.listening(run) as ticket:
+            yield ticket
+
     @app.get(
         "/api/runs/{run}/events",
         response_class=StreamingResponse,
         responses={**responses, 200: {"content": {"text/event-stream": {}}, "description": "Progress and outcome."}},
         tags=["Simulations"],
     )
-    async def events(run: str) -> StreamingResponse:
-        ticket = service.runs.ticket(run)
-        service.runs.listen(ticket, 1)
-
+    async def events(ticket: Annotated[Ticket, Depends(heard)]) -> StreamingResponse:
         async def stream() -> AsyncIterator[bytes]:
             seen, silent, last = -1, 0.0, False
-            try:
-                while not last:
-                    found, seen, last = messages(ticket, seen)
-                    for message in found:
-                        yield message
-                    silent = 0.0 if found else silent + POLL
-                    if silent > PULSE:
-                        silent = 0.0
-                        yield b": alive\n\n"
-                    if not last:
-                        await asyncio.sleep(POLL)
-            finally:
-                service.runs.listen(ticket, -1)
+            while not last:
+                found, seen, last = messages(ticket, seen)
+                for message in found:
+                    yield message
+                silent = 0.0 if found else silent + POLL
+                if silent > PULSE:
+                    silent = 0.0
+                    yield b": alive\n\n"
+                if not last:
+                    await asyncio.sleep(POLL)
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
@@ -286,6 +286,7 @@ def create_app(settings: Settings | None = None, rooms: tuple[Room, ...] = ROOMS
     )
     app.state.service = service
     app.add_middleware(GZipMiddleware, minimum_size=2000)
+    app.add_middleware(Encoding)
     app.add_middleware(Guard, settings=settings)
     install(app)
 

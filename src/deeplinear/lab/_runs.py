@@ -1,12 +1,13 @@
 """Simulations in the background: a few at a time, with progress, shared between those who ask for the same."""
 
+import contextlib
 import dataclasses
 import json
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -110,13 +111,20 @@ class Runs:
             raise LabError("missing", "There is no such simulation (any more). Start it again.")
         return found
 
-    def listen(self, ticket: Ticket, change: int) -> None:
-        """Count listeners of a ticket."""
+    @contextlib.contextmanager
+    def listening(self, name: str) -> Iterator[Ticket]:
+        """For a listener: the ticket of that name, which counts the listener until he goes, however he does."""
+        ticket = self.ticket(name)
         with self._lock:
-            if change > 0 and sum(one.listeners for one in self._tickets.values()) >= self._settings.streams:
+            if sum(one.listeners for one in self._tickets.values()) >= self._settings.streams:
                 raise LabError("busy", "Too many listeners. Close other pages of the lab.")
-            ticket.listeners += change
-            ticket.left = time.monotonic()
+            ticket.listeners += 1
+        try:
+            yield ticket
+        finally:
+            with self._lock:
+                ticket.listeners -= 1
+                ticket.left = time.monotonic()
 
     def close(self) -> None:
         """End everything."""

@@ -25,9 +25,10 @@ LOOK = 1.0
 CALM = 10.0
 """Seconds in which a moment without computations is awaited before they are held up for the sake of memory."""
 
-PATIENCE = (10.0, 20.0, 40.0, 60.0)
-"""Seconds that computations under way get then, at the first try and at those after it. Nothing is ever dropped under
-a computation: where one takes longer, the others go on and it is tried again."""
+PATIENCE = (1 / 6, 1 / 4, 1 / 3)
+"""What computations under way get then, as shares of `answer_seconds`, at the first try and at those after it: answers
+that wait meanwhile keep most of their time. Nothing is ever dropped under a computation: where one takes longer, the
+others go on and it is tried again."""
 
 SPARE = 0.75
 """Share of the memory that making ready may fill: the rest is for what is asked for."""
@@ -159,7 +160,7 @@ class Service:
         while not closed.wait(LOOK):
             if resident_memory() <= bound:
                 continue
-            if not self._drop(PATIENCE[min(missed, len(PATIENCE) - 1)]):
+            if not self._drop(PATIENCE[min(missed, len(PATIENCE) - 1)] * self.settings.answer_seconds):
                 missed += 1
                 continue
             bound, missed = (

@@ -215,6 +215,8 @@ def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matr
             f"descent_drift: problem.model must be a DeepLinear network, but is {type(problem.model).__name__}: where "
             "weights are fixed, laws may break already to first order."
         )
+    params = checked_chain("descent_drift", params)
+    problem.check(params, "descent_drift")
     eta = jnp.asarray(lr, dtype=float)
     bare = Problem(problem.model, problem.loss)
     pulls = bare.gradient(params)

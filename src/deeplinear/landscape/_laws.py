@@ -153,6 +153,8 @@ def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
     if not isinstance(problem.model, DeepLinear):
         raise TypeError(f"{where}: problem must have a DeepLinear model, but has {type(problem.model).__name__}.")
     problem.check(params, where)
+    for position, layer in enumerate(params):
+        check_finite(where, f"params[{position}]", layer)
     product = problem.product(params)
     rate = -2 * problem.model.depth * jnp.vdot(problem.loss.gradient(product), product)
     return rate - 2 * problem.l2 * inner(params, params)

@@ -481,6 +481,7 @@ def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: f
     check_shape(where, "losses", values, at.shape)
     check_number(where, "lowest", lowest, above=0)
     check_number(where, "rate", rate)
+    check_finite(where, "times", at)
     check_finite(where, "losses", values)
     if is_concrete(values) and not (len(values) and np.asarray(values)[0] > 0):
         raise ValueError(f"{where}: losses must begin with a positive number.")

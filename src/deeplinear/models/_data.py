@@ -224,6 +224,7 @@ def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) ->
     rows, columns = _extent("spectral_target", shape)
     found = as_array(values, float)
     check_shape("spectral_target", "values", found, (None,))
+    check_finite("spectral_target", "values", found)
     if found.shape[0] > min(rows, columns):
         most = min(rows, columns)
         raise ValueError(f"spectral_target: values must be at most {most} for shape {shape}, but are {found.shape[0]}.")

@@ -50,6 +50,8 @@ def rescale_balance(params: Params, delta: ArrayLike) -> Params:
     check_number("rescale_balance", "delta", delta, above=0)
     if len(params) < 2:
         raise ValueError("rescale_balance: params must hold at least two layers, but holds one: nothing is conserved.")
+    for position, layer in enumerate(params):
+        check_finite("rescale_balance", f"params[{position}]", layer)
     largest = jnp.max(balancedness(params))
     largest = eqx.error_if(largest, largest == 0, "rescale_balance: params must not be balanced, but are.")
     return _rescaled(params, as_array(delta, float), largest)

@@ -5,7 +5,6 @@ The page stands alone: pictures, style and script are inside, nothing is fetched
 
 import base64
 import collections
-import contextlib
 import datetime
 import hashlib
 import importlib.resources
@@ -13,12 +12,12 @@ import json
 import math
 import os
 import re
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from deeplinear._about import __version__, written
+from deeplinear.core import replacing
 from deeplinear.experiments import Record, Store
 from deeplinear.report._content import (
     Content,
@@ -140,18 +139,9 @@ def _fingerprint(text: str) -> str:
 
 
 def _write(target: Path, text: str) -> None:
-    """Write beside the target and rename, so that a reader never finds half a page."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()
+    """Write the page; a reader never finds half of it."""
+    with replacing(target) as part:
+        part.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _summary(content: Content) -> Html:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deeplinear.core import replacing
 from deeplinear.datasets import cifar, clusters, digits, fashion_mnist, mnist
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.experiments.catalog.completion._image_pictures import (
@@ -103,11 +104,8 @@ class Folder(MutableMapping[str, dict[str, np.ndarray]]):
             raise KeyError(name) from None
 
     def __setitem__(self, name: str, value: dict[str, np.ndarray]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self._folder / f".{name}.npz"
-        with unfinished.open("wb") as stream:
+        with replacing(self._path(name)) as part, part.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **value)
-        unfinished.replace(self._path(name))
 
     def __delitem__(self, name: str) -> None:
         if name not in self:
