@@ -64,6 +64,23 @@ def test_verify_fails_where_a_violation_goes_unnoticed() -> None:
     assert outcome.status is STATUS.fails and "harmless" in outcome.message
 
 
+def test_what_is_refused_by_name_is_noticed() -> None:
+    """A violation that the library refuses to measure; one that cannot be drawn is a fault of the check."""
+
+    def refusing(numbers):
+        if None in numbers:
+            raise HypothesisError("a number", 1.0, 0.0)
+        return [Measured({"square ≥ 0": -(x**2)}) for x in numbers]
+
+    outcome = verify(dataclasses.replace(SQUARES, measure=refusing), instances=3)
+    assert outcome.status is STATUS.holds
+    (trial,) = outcome.trials
+    assert trial.caught and trial.reading is not None and trial.reading.name == "a number"
+    faulty = dataclasses.replace(SQUARES, violations=(Violation("none", lambda rng: refusing([None])),))
+    with pytest.raises(HypothesisError, match="a number"):
+        verify(faulty, instances=3)
+
+
 def test_verify_fails_without_violations() -> None:
     assert verify(dataclasses.replace(SQUARES, violations=()), instances=3).status is STATUS.fails
 

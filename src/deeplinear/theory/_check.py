@@ -60,7 +60,10 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Violation(Generic[I]):
-    """A way to break the statement: instances on which the claim must be missed by more than its tolerance."""
+    """A way to break the statement: instances on which the claim must be missed by more than its tolerance.
+
+    What the library refuses to measure, naming a hypothesis that does not hold, is noticed too.
+    """
 
     name: str
     draw: Callable[[np.random.Generator], I]
@@ -398,10 +401,16 @@ def _unmeasured(check: Check, why: str) -> Verdict:
 
 
 def _trial(check: Check, violation: Violation, seed: int) -> Trial:
-    """The claim is measured whether or not the hypotheses are met: a violation that breaks nothing proves nothing."""
+    """The claim is measured whether or not the hypotheses are met: a violation that breaks nothing proves nothing.
+
+    Where the library refuses the instance, its error names what is broken; a draw that is refused is a fault.
+    """
     instance = violation.draw(generator(check.id, violation.name, seed))
     unmet = tuple(r.name for r in check._hypotheses(instance) if not r.holds)
-    (measured,) = check.measure([instance])
+    try:
+        (measured,) = check.measure([instance])
+    except HypothesisError as error:
+        return Trial(violation.name, True, Reading(error.hypothesis, error.residual, error.tolerance), unmet)
     reading = max(check._claim(measured), key=_strain)
     return Trial(violation.name, not reading.holds, reading, unmet)
 

@@ -206,10 +206,19 @@ def _integrated(two: Two, t: float) -> np.ndarray:
     return factor @ factor.T
 
 
+def _scales(widths: tuple[int, int, int]) -> list[float]:
+    """Values of λ there are layers for: λ > 0 takes as many outputs as hidden units, λ < 0 as many inputs."""
+    inp, hidden, out = widths
+    return [lam for lam in SCALES if (lam <= 0 or out >= hidden) and (lam >= 0 or inp >= hidden)]
+
+
 def _draw_width(rng: np.random.Generator) -> Two:
-    inp, hidden, out = widths = ANY_WIDTH[rng.integers(len(ANY_WIDTH))]
-    scales = [lam for lam in SCALES if (lam <= 0 or out >= hidden) and (lam >= 0 or inp >= hidden)]
-    return draw_two(rng, widths, scales)
+    widths = ANY_WIDTH[rng.integers(len(ANY_WIDTH))]
+    return draw_two(rng, widths, _scales(widths))
+
+
+def _coloured_width(rng: np.random.Generator) -> Two:
+    return draw_two(rng, ANY_WIDTH[0], _scales(ANY_WIDTH[0]), covariance=True)
 
 
 def _measure_width(two: Two) -> Measured:
@@ -225,7 +234,8 @@ WIDTHS = Check(
     tolerances=AGAINST_ODE,
     measure=each(_measure_width),
     draw=_draw_width,
-    violations=(Violation("coloured inputs", lambda rng: draw_two(rng, (3, 4, 5), covariance=True)),),
+    version=2,
+    violations=(Violation("coloured inputs", _coloured_width),),
     adopt=adopt_two,
 )
 

@@ -237,22 +237,29 @@ def _measure_dominance(spectra: Sequence[Spectrum]) -> list[Measured]:
     threshold = dominance_threshold(math.inf)
     for spectrum in spectra:
         high, low = float(spectrum.values[0]), float(spectrum.values[-1])
-        ratio, pair = high / low, np.array([high, low])
-        log = math.log(ratio)
-        inequality = 1 / (high - low) ** 2 - (log + 1 + ratio) / (2 * high**2 * log**2)
-        margin = float(diagonal_dominance(pair, spectrum.depth)[0])
-        top = float(concavity_spectrum(pair, spectrum.depth)[-1])
-        wrong = float((inequality > 0) != (ratio < threshold))
-        numbers = (top, abs(margin - inequality) * high**2, wrong)
+        numbers, margins = [], []
+        # The pair itself, and one whose ratio is the cube root.
+        for ratio in (high / low, (high / low) ** (1 / 3)):
+            pair, log = np.array([high, high / ratio]), math.log(ratio)
+            inequality = 1 / (1 - 1 / ratio) ** 2 - (log + 1 + ratio) / (2 * log**2)
+            margin = float(diagonal_dominance(pair, spectrum.depth)[0]) * high**2
+            top = float(concavity_spectrum(pair, spectrum.depth)[-1])
+            numbers.append((top, abs(margin - inequality), float((inequality > 0) != (ratio < threshold))))
+            margins.append(inequality)
+        worst = (max(column) for column in zip(*numbers, strict=True))
         measured.append(
-            Measured(dict(zip(DOMINANCE, numbers, strict=True)), printed=-inequality * high**2, facts={"ratio": ratio})
+            Measured(
+                dict(zip(DOMINANCE, worst, strict=True)),
+                printed=-min(margins),
+                facts={"ratio": high / low, "margin": margins[0], "margin at the cube root": margins[1]},
+            )
         )
     return measured
 
 
 def _draw_ratio(rng: np.random.Generator) -> Spectrum:
-    """Ratios from 10 to 400, above the threshold; and one in four below it."""
-    u = rng.uniform(math.log(10), 6.0) if rng.random() < 0.75 else rng.uniform(0.1, 2.2)
+    """Ratios from 10 to 400, above the threshold; their cube roots, from 2.15 to 7.4, are below it."""
+    u = rng.uniform(math.log(10), 6.0)
     return Spectrum(float(np.exp(rng.uniform(-1, 1))) * np.array([math.exp(u), 1.0]), math.inf)
 
 
@@ -265,6 +272,7 @@ DIAGONAL_DOMINANCE = Check(
     ),
     hypotheses=(SQUARE, DISTINCT, DEEP),
     tolerances=DOMINANCE,
+    version=2,
     measure=_measure_dominance,
     draw=_draw_ratio,
     violations=(Violation("two layers", lambda rng: dataclasses.replace(_draw_ratio(rng), depth=2)),),

@@ -266,9 +266,9 @@ def _turned(learning: Learning, *, scale: float) -> np.ndarray:
         else:
             table = 1 / (s[:, None] ** (2 / learning.depth) - s ** (2 / learning.depth))
     np.fill_diagonal(table, 0.0)
-    outer, inner = (table * s) * seen, (s[:, None] * table) * seen
     rates = -scale * s ** (2 - 2 / learning.depth) * np.diagonal(seen)
     with np.errstate(invalid="ignore"):
+        outer, inner = (table * s) * seen, (s[:, None] * table) * seen
         return (u @ (outer - outer.T) * s) @ vt + (u * rates) @ vt + (u * s) @ (inner - inner.T).T @ vt
 
 

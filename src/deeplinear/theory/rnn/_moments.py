@@ -31,21 +31,36 @@ from deeplinear.theory.rnn._systems import (
     imbalance,
     largest,
     moments,
+    radius,
     split,
+    tail_bounds,
 )
 
-TAIL = 1e-10
-"""What residuals of 1e-13 become over fifty entries, a hundredfold or so, with room."""
+TAIL = 1.0
+"""Over the bound on what the residuals of the samples, and rounding, can become."""
+
+EPS = float(np.finfo(float).eps)
 
 # --- Students without loss --------------------------------------------------------------------------------------------
 
-ALL = "largest |h_j − w_j|, j < 50"
+ALL = "|h_j − w_j| over its bound by the residuals of the samples, largest for j < 50"
+
+
+def allowed(student: Matrices, atoms: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """What the residuals of a student without loss can become in a later entry, and rounding beside them."""
+    rounding = EPS * student.states * float(np.linalg.norm(student.first) * np.linalg.norm(student.output))
+    return tail_bounds(residuals, atoms, radius(student), rounding=rounding)
 
 
 def _measure_pair(instance: Pair) -> Measured:
     errors = instance.residuals(HORIZON)
-    facts = {"sum of squared residuals": instance.loss, "states": float(instance.student.states)}
-    return Measured({ALL: largest(errors)}, facts=facts)
+    bounds = allowed(instance.student, instance.atoms, errors[: instance.length])
+    facts = {
+        "largest |h_j − w_j|": largest(errors),
+        "sum of squared residuals": instance.loss,
+        "states": float(instance.student.states),
+    }
+    return Measured({ALL: largest(errors / bounds)}, facts=facts)
 
 
 def draw_fitted(rng: np.random.Generator, *, tied: bool = True, fewer: int = 0) -> Pair:
@@ -82,6 +97,7 @@ LEMMA_7 = Check(
     tolerances={ALL: TAIL},
     measure=each(_measure_pair),
     draw=draw_fitted,
+    version=2,
     violations=(
         Violation("a student that is not balanced", lambda rng: _visible(rng, tied=False, fewer=0)),
         Violation("one sample less", lambda rng: _visible(rng, tied=True, fewer=1)),
@@ -100,10 +116,12 @@ class Open:
     index: int
 
 
-WIDTH = "width of the interval that positive measures leave to h_j"
-RELAXED = "moments were allowed to be off by"
+WIDTH = "width of the interval that positive measures leave to h_j, over its bound by the accuracy of the moments"
 PRINCIPAL = "largest h_{2n} given one moment less, against its closed form"
-LEAST = "least h_{2n} given one moment less, against w_{2n}"
+LEAST = "least h_{2n} given one moment less, against w_{2n}, over the same bound"
+
+SOLVED = 1e-10
+"""Accuracy of the moments of a measure that a linear programme finds, and of its optimum."""
 
 GRID = 5e-4
 """A grid of 201 points misses the largest moment by the square of its spacing, a few times 1e-4."""
@@ -119,16 +137,20 @@ def _measure_open(instance: Open) -> Measured:
         )
         return float(found.lower), float(found.upper), found.tolerance
 
+    def bound(relaxed: float, length: int, index: int) -> float:
+        """Of clustered atoms the programme can be decided only for moments that may be off by a little."""
+        errors = np.full(length, relaxed + SOLVED)
+        return SOLVED + float(tail_bounds(errors, instance.atoms, 1.0, count=index + 1)[-1])
+
     low, high, relaxed = interval(instance.length, instance.index)
     least, most, also = interval(2 * order, 2 * order)
     closed = float(upper_principal_moment(instance.atoms, instance.weights, low=-1, high=1))
-    facts = {"width at k = 2n": most - least}
+    facts = {"width at k = 2n": most - least, "moments were allowed to be off by": max(relaxed, also)}
     return Measured(
         {
-            WIDTH: high - low,
-            RELAXED: max(relaxed, also),
+            WIDTH: (high - low) / (2 * bound(relaxed, instance.length, instance.index)),
             PRINCIPAL: abs(most - closed),
-            LEAST: abs(least - float(known[-1])),
+            LEAST: abs(least - float(known[-1])) / bound(also, 2 * order, 2 * order),
         },
         facts=facts,
     )
@@ -151,7 +173,8 @@ INTERVAL = Check(
         Hypothesis("at least 2n + 1 moments", lambda o: float(2 * len(o.atoms) + 1 - o.length)),
         Hypothesis("positive weights", lambda o: float(-np.min(o.weights))),
     ),
-    tolerances={WIDTH: 1e-8, RELAXED: 0.0, PRINCIPAL: GRID, LEAST: 1e-8},
+    tolerances={WIDTH: 1.0, PRINCIPAL: GRID, LEAST: 1.0},
+    version=2,
     measure=each(_measure_open),
     draw=_draw_open,
     violations=(Violation("one moment less", lambda rng: _draw_open(rng, 1)),),
@@ -321,16 +344,19 @@ class Wide:
         return self.student.response(length) - teacher.response(length)
 
 
-BLOCKS = "largest entry of CA^jB − w_j, j < 50"
-SLICES = "response along one direction v, student against teacher, j < 50"
+BLOCKS = "‖CA^jB − w_j‖ over its bound by the residuals of the samples, largest for j < 50"
+SLICES = "response along one direction v, student against teacher, over the same bound"
 
 
 def _measure_wide(instance: Wide) -> Measured:
     errors = instance.errors(HORIZON)
+    sizes = np.linalg.norm(errors, 2, axis=(1, 2))
+    bounds = allowed(instance.student, instance.atoms, sizes[: instance.length])
     v = np.random.default_rng(0).standard_normal((4, instance.rows.shape[1]))
     v /= np.linalg.norm(v, axis=1, keepdims=True)
     slices = np.einsum("vo,joi,vi->jv", v, errors, v)
-    return Measured({BLOCKS: largest(errors), SLICES: largest(slices)})
+    residuals = {BLOCKS: largest(sizes / bounds), SLICES: largest(slices / bounds[:, None])}
+    return Measured(residuals, facts={"largest entry of CA^jB − w_j": largest(errors)})
 
 
 def _draw_wide(rng: np.random.Generator) -> Wide:
@@ -372,6 +398,7 @@ MIMO = Check(
         Hypothesis("zero loss", lambda w: float(np.sum(w.errors(w.length) ** 2)), POLISHED),
     ),
     tolerances={BLOCKS: TAIL, SLICES: TAIL},
+    version=2,
     measure=each(_measure_wide),
     draw=_draw_wide,
     violations=(Violation("a student that is not balanced", _twisted),),
