@@ -47,6 +47,50 @@ def test_both_readers_read_the_same(tmp_path: Path, name: str, text: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("arguments", "lost", "which"),
+    [
+        ("complete table.csv -o table.csv", "table.csv", "DATA"),
+        ("complete full-spread.csv -o full.csv --restarts 2", "full-spread.csv", "DATA"),
+        ("complete ratings.csv --entries --predict pairs.csv -o pairs.csv", "pairs.csv", "--predict"),
+        ("regress coefficients.csv --targets y1 -o .", "coefficients.csv", "DATA"),
+        ("regress table.csv --targets y1 --predict predictions.csv -o .", "predictions.csv", "--predict"),
+        ("regress layers.npz --targets 1 -o .", "layers.npz", "DATA"),
+        ("identify table.csv --outputs y1 -o .", "table-predicted.csv", "DATA"),
+        ("extrapolate response.csv --out .", "response-continued.csv", "RESPONSE"),
+        ("geodesic geodesic.csv b.csv --depth 2 --out .", "geodesic.csv", "A"),
+        ("geodesic b.csv geodesic.csv --depth 2 --out .", "geodesic.csv", "B"),
+        ("simulate --widths 2,2,2 --horizon 1 --init file --init-file run.nc --out .", "run.nc", "--init-file"),
+        ("simulate --config run.json --out .", "run.json", "--config"),
+        ("exact --widths 2,2 --horizon 1 --config exact.json --out .", "exact.json", "--config"),
+    ],
+)
+def test_no_command_writes_over_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, lost: str, which: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    numbers = np.random.default_rng(0).normal(size=(20, 3))
+    for name in ("table", "coefficients", "predictions", "full-spread"):
+        np.savetxt(f"{name}.csv", numbers, delimiter=",", header="a,b,y1", comments="")
+    Path("table-predicted.csv").symlink_to("table.csv")
+    np.savetxt("response.csv", 0.5 ** np.arange(9))
+    Path("response-continued.csv").symlink_to("response.csv")
+    np.savez("layers.npz", numbers)
+    for name in ("geodesic.csv", "b.csv"):
+        np.savetxt(name, np.eye(2), delimiter=",")
+    Path("ratings.csv").write_text("row,column,value\n1,1,2\n1,2,3\n2,1,4\n")
+    Path("pairs.csv").write_text("row,column\n2,2\n")
+    for name in ("run", "exact"):
+        Path(f"{name}.json").write_text('loss = "squared"\nwidths = [2, 2, 2]\nhorizon = 1.0\n')
+    if lost == "run.nc":
+        assert dln("simulate", "--widths", "2,2,2", "--horizon", 1, "--out", ".", "--no-plot").exit_code == 0
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    run = dln(*arguments.split())
+    assert run.exit_code == 2 and run.stderr.count("\n") == 1
+    assert f"--out must not write over what is read, but {lost} is {which}; name another --out." in run.stderr
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("a.txt", "# made by NumPy: x, y; z\n1 2 # the first\n\n3 -0.5\n"),

@@ -20,6 +20,7 @@ from deeplinear.cli._shell import (
     print_json,
     print_table,
     say,
+    to_write,
 )
 
 VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
@@ -258,14 +259,11 @@ def collect_command(
 
     one, settings = _swept(arguments, seed)
     specs = _usage(grid, _preset(one, preset), settings, one.id)
+    target = to_write(out, "--out", ".nc")
     try:
         dataset, missing = collect([task_of(one.id, spec) for spec in specs], Store(store), tuple(settings))
     except (CorruptRecord, ValueError) as error:
         raise UsageError(str(error)) from None
-    target = Path(out)
-    folder(str(target.parent))
-    if target.is_dir():
-        raise UsageError(f"--out: {out} must be a file to write, but is a folder.")
     part = target.with_name(f"{target.name}.part")
     dataset.to_netcdf(part, engine="h5netcdf")
     part.replace(target)

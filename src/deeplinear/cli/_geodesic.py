@@ -37,10 +37,11 @@ def geodesic_command(
     numerics()
     import numpy as np
 
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import folder, keep_inputs, pictures
     from deeplinear.geometry import geodesic_between
 
     place = folder(out)
+    keep_inputs([place / f"{NAME}.csv", *pictures(place / NAME)], {"A": start, "B": end})
     try:
         with output_kept_pure():
             found = geodesic_between(first, last, layers, normalised=normalised)

@@ -45,11 +45,12 @@ def identify_command(
     of_inputs, of_outputs, u, y = _read(file, inputs, outputs)
     numerics()
     from deeplinear.cli._interrupt import interrupts_raise
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import folder, keep_inputs, pictures
     from deeplinear.core import NumericalError
     from deeplinear.report import progress_bar
 
-    place = folder(out)
+    stem = folder(out) / Path(file).stem
+    keep_inputs([*_files(stem), *pictures(_picture(stem))], {"DATA": file})
     seen = len(u) - (max(1, round(share * len(u))) if share > 0 else 0)
     interrupts_raise()
     try:
@@ -64,7 +65,6 @@ def identify_command(
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(_named(str(error), of_inputs)) from None
     scores = {name: _score(y[seen:, i], predicted[seen:, i]) for i, name in enumerate(of_outputs)}
-    stem = place / Path(file).stem
     files = _write(stem, model, of_inputs, of_outputs, y, predicted, seen)
     if not no_plot:
         files += _draw(stem, Path(file).name, model, of_inputs, of_outputs, y, predicted, seen, bounds)
@@ -221,13 +221,23 @@ def _complex(value: complex) -> str:
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
+def _files(stem: Path) -> list[Path]:
+    """Where model, response and predictions are written."""
+    return [stem.with_name(f"{stem.name}-{part}") for part in ("model.npz", "response.csv", "predicted.csv")]
+
+
+def _picture(stem: Path) -> Path:
+    """Stem of the picture."""
+    return stem.with_name(f"{stem.name}-identified")
+
+
 def _write(
     stem: Path, model: Any, inputs: list[str], outputs: list[str], y: Any, predicted: Any, seen: int
 ) -> list[Path]:
     """The matrices, the response without feed-through, and measured beside predicted outputs."""
     import numpy as np
 
-    files = [stem.with_name(f"{stem.name}-{part}") for part in ("model.npz", "response.csv", "predicted.csv")]
+    files = _files(stem)
     offsets = {"input_offset": model.input_offset_, "output_offset": model.output_offset_}
     np.savez(files[0], A=model.A_, B=model.B_, C=model.C_, D=model.D_, **offsets)
     pairs = ",".join(f"{o} from {i}" for o in outputs for i in inputs)
@@ -271,7 +281,7 @@ def _draw(
             bounds=drawn,
             title=f"{name}: {model.order_} {'state' if model.order_ == 1 else 'states'}",
         )
-        return save_figure(figure, stem.with_name(f"{stem.name}-identified"))
+        return save_figure(figure, _picture(stem))
     except (ImportError, ValueError) as error:
         say(f"dln: the tables are written, but there is no picture: {error}")
         return []

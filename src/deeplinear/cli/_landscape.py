@@ -29,11 +29,14 @@ def landscape_command(
     numerics()
     import jax.numpy as jnp
 
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import folder, keep_inputs, pictures
     from deeplinear.core import Trajectory
     from deeplinear.landscape import itinerary, portrait
 
     place = None if out is None else folder(out)
+    if place is not None:
+        read = {"FILE": str(path), "--target": target, "--inputs": inputs, "--outputs": outputs}
+        keep_inputs([*pictures(place / "landscape"), *pictures(place / "saddles")], read)
     trajectory = None
     if path.suffix.lower() == ".nc":
         trajectory = _trajectory(Trajectory, path)

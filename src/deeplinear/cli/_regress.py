@@ -24,6 +24,15 @@ from deeplinear.cli._tables import Table, column_places, read_table, with_own_na
 SHOWN = 12
 """Modes and columns that a table shows at most."""
 
+MODEL = ("layers.npz", "regression.npz", "coefficients.csv")
+"""Files of the model."""
+
+PREDICTED = "predictions.csv"
+"""File of what is predicted."""
+
+PICTURE = "regression"
+"""Stem of the picture."""
+
 
 def regress_command(
     file: str,
@@ -69,9 +78,11 @@ def regress_command(
     Y = _numbers(table, wanted, file, "DATA")
     new = None if predict is None else _numbers(_checked(predict, "--predict"), given, predict, "--predict")
     numerics()
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import folder, keep_inputs, pictures
 
     place = folder(out)
+    written = [place / name for name in (*MODEL, PREDICTED)] + pictures(place / PICTURE)
+    keep_inputs(written, {"DATA": file, "--predict": predict})
     units = Units.of(X, Y, wanted, raw)
     from deeplinear.core import NumericalError
 
@@ -83,9 +94,9 @@ def regress_command(
     coef, intercept = units.outer(model)
     files = _write(place, model, units, coef, intercept, given, wanted)
     if new is not None:
-        files.append(_predictions(place / "predictions.csv", new @ coef.T + intercept, wanted))
+        files.append(_predictions(place / PREDICTED, new @ coef.T + intercept, wanted))
     if not no_plot:
-        files += _draw(place / "regression", model, Path(file).name)
+        files += _draw(place / PICTURE, model, Path(file).name)
     if as_json:
         print_json(_payload(file, model, coef, intercept, given, wanted, len(X), notes, files))
     else:
@@ -268,7 +279,7 @@ def _write(
     """Layers as they learnt, and all that is known of the model, as arrays; coefficients as a table."""
     import numpy as np
 
-    layers, known, table = place / "layers.npz", place / "regression.npz", place / "coefficients.csv"
+    layers, known, table = (place / name for name in MODEL)
     np.savez(layers, **{f"W{i}": layer for i, layer in enumerate(model.layers_, start=1)})
     arrays = {
         "coefficients": coef,
