@@ -7,7 +7,7 @@ from typing import Any
 
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
-from deeplinear.cli._tables import column_places, read_table, with_own_names, without_gaps
+from deeplinear.cli._tables import check_columns, column_places, read_table, with_own_names, without_gaps
 
 LEAST = 10
 """Rows of the shortest table that is worth a try."""
@@ -52,6 +52,8 @@ def identify_command(
     stem = folder(out) / Path(file).stem
     keep_inputs([*_files(stem), *pictures(_picture(stem))], {"DATA": file})
     seen = len(u) - (max(1, round(share * len(u))) if share > 0 else 0)
+    check_columns(u, of_inputs, "DATA")
+    check_columns(y, of_outputs, "DATA")
     interrupts_raise()
     try:
         with output_kept_pure(), progress_bar("identifying") as progress:

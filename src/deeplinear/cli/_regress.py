@@ -19,7 +19,7 @@ from deeplinear.cli._shell import (
     print_table,
     say,
 )
-from deeplinear.cli._tables import Table, column_places, read_table, with_own_names, without_gaps
+from deeplinear.cli._tables import Table, check_columns, column_places, read_table, with_own_names, without_gaps
 
 SHOWN = 12
 """Modes and columns that a table shows at most."""
@@ -83,8 +83,12 @@ def regress_command(
     place = folder(out)
     written = [place / name for name in (*MODEL, PREDICTED)] + pictures(place / PICTURE)
     keep_inputs(written, {"DATA": file, "--predict": predict})
-    units = Units.of(X, Y, wanted, raw)
     from deeplinear.core import NumericalError
+
+    if not raw:
+        check_columns(X, given, "DATA")
+        check_columns(Y, wanted, "DATA")
+    units = Units.of(X, Y, wanted, raw)
 
     try:
         model, notes = _fit(units.inner(X), units.inner_targets(Y), settings)
@@ -152,9 +156,9 @@ class Units(NamedTuple):
         constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
         if len(constant):
             raise UsageError(f"--targets: column {targets[constant[0]]!r} must vary, but holds one number only.")
-        spreads = [np.where(np.ptp(part, axis=0) > 0, part.std(axis=0), 1.0) for part in (X, Y)]
-        if raw:
-            spreads = [np.ones_like(spread) for spread in spreads]
+        spreads = [np.ones(part.shape[1]) for part in (X, Y)]
+        if not raw:
+            spreads = [np.where(np.ptp(part, axis=0) > 0, part.std(axis=0), 1.0) for part in (X, Y)]
         return Units(X.mean(axis=0), spreads[0], Y.mean(axis=0), spreads[1])
 
     def inner(self, X: Any) -> Any:

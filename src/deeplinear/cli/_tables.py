@@ -239,6 +239,17 @@ def without_gaps(
     return values
 
 
+def check_columns(values: np.ndarray, names: Sequence[str], where: str) -> None:
+    """Refuse columns so large or so small that they cannot be divided by their spreads."""
+    from deeplinear.core import check_size
+
+    try:
+        for name, column in zip(names, values.T, strict=True):
+            check_size(where, f"column '{name}'", column)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def write_table(file: Path, values: np.ndarray, like: Table, kept: np.ndarray | None = None) -> Path:
     """Write numbers in the form of a table that was read; cells marked by `kept` as they were written there."""
     with file.open("w", newline="", encoding="utf-8") as stream:

@@ -11,6 +11,7 @@ from deeplinear.core._errors import (
     check_finite as check_finite,
     check_number as check_number,
     check_shape as check_shape,
+    check_size as check_size,
     check_x64 as check_x64,
     is_concrete as is_concrete,
 )
