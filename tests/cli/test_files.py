@@ -183,3 +183,46 @@ def test_flags_are_called_as_they_are_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_table(str(tmp_path / "two.npz"), "--target").values, np.eye(2))
     with pytest.raises(UsageError, match=r"^--mask: .* or one called 'mask', but holds"):
         read_table(str(tmp_path / "two.npz"), "--mask")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1,inf\n3,4\n", "line 1, column '2' holds 'inf'"),
+        ("inf,2\n3,4\n", "line 1, column '1' holds 'inf'"),
+        ("1e400,-inf\n3,4\n", "line 1, column '1' holds '1e400'"),
+        (
+            "3*,2\n3,4\n",
+            r"first line of .* line 1, column 1 holds '3\*' beside numbers; give --header if it names them",
+        ),
+        ("1,3*,\n3,4,5\n", r"line 1, column 2 holds '3\*' beside numbers"),
+        ("x,inf\n3,4\n", "line 1, column 1 holds 'x' beside numbers"),
+        ("id,2000\n3,4\n", "line 1, column 1 holds 'id' beside numbers"),
+        ("ann,1,3*\nbob,3,4\n", r"line 1, column 3 holds '3\*' beside numbers"),
+        ("ann,1,inf\nbob,3,4\n", "line 1, column '2' holds 'inf'"),
+        ("1,2\n-inf,4\n5,6\n", "line 2, column '1' holds '-inf'"),
+    ],
+)
+def test_a_first_line_with_numbers_is_no_header(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_table(kept(tmp_path / "a.csv", text), "DATA", gaps=True, header=False)
+
+
+@pytest.mark.parametrize("text", [",2000,all\nann,1,2\n", "id,2000,2001\nann,1,2\n", "a,b\nann,1,2\n", "a,,b\n1,2,3\n"])
+def test_headers_are_names_or_stand_above_names(tmp_path: Path, text: str) -> None:
+    file = kept(tmp_path / "a.csv", text)
+    assert read_table(file, "DATA").named and len(read_table(file, "DATA").values) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ann,x,inf", "line 1 holds 'inf'"),
+        ("ann,x,1e400", "line 1 holds '1e400'"),
+        ("7,x,3*", r"line 1 holds '3\*'"),
+        ("7,8,value", "line 1 holds 'value'"),
+    ],
+)
+def test_a_first_entry_with_numbers_is_no_header(tmp_path: Path, line: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_entries(kept(tmp_path / "a.csv", f"{line}\nbob,y,1\n"), "DATA")

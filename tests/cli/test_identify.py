@@ -93,7 +93,7 @@ def test_several_columns_by_number(table: Path) -> None:
             "--inputs site --outputs y",
             "must be a number or empty, but line 2, column 'site' holds 'north'.",
         ),
-        ("bare.csv", "--inputs 1 --outputs 2", "must have a header line of names, as it holds text, but line 1"),
+        ("bare.csv", "--inputs 1 --outputs 2", "must name all columns or none, but line 1, column 3 holds 'north'"),
         ("short.csv", "--outputs y", "must hold at least 10 rows of numbers, but holds 3"),
         ("still.csv", "--outputs y", "every input must vary, but 'u' is constant"),
     ],
