@@ -226,3 +226,29 @@ def test_headers_are_names_or_stand_above_names(tmp_path: Path, text: str) -> No
 def test_a_first_entry_with_numbers_is_no_header(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read_entries(kept(tmp_path / "a.csv", f"{line}\nbob,y,1\n"), "DATA")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("a.csv", "a;b\n1,5;2\n3,5;4\n7,5;\n", r"line 2, column 1 \('a'\) holds '1,5'"),
+        ("a.csv", "a;b\n1;-2\n3;-,5e3\n", r"line 3, column 2 \('b'\) holds '-,5e3'"),
+        ("a.csv", "1,5;2,5;3\n3;4;5\n", "line 1, column 1 holds '1,5'"),
+        ("a.tsv", "x\ta\nann\t1,5\n", r"line 2, column 2 \('a'\) holds '1,5'"),
+        ("a.txt", "1,5 2,5\n3 4\n", "line 1, column 1 holds '1,5'"),
+        ("a.csv", 'a,b\n"1,5",2\n', r"line 2, column 1 \('a'\) holds '1,5'"),
+    ],
+)
+def test_decimal_commas_are_refused(tmp_path: Path, name: str, text: str, place: str) -> None:
+    for read in (read_array, read_table):
+        with pytest.raises(UsageError, match=rf"must have decimal points .* {place}; write 1\.5 for 1,5\.$"):
+            read(kept(tmp_path / name, text), "DATA")
+    with pytest.raises(UsageError, match=r"line 2, column 3 \('value'\) holds '4,5'"):
+        read_entries(kept(tmp_path / "e.csv", "row;column;value\na;b;4,5\n"), "DATA")
+    text = dln("complete", kept(tmp_path / name, text), "-o", tmp_path / "out.csv")
+    assert text.exit_code == 2 and not (tmp_path / "out.csv").exists()
+
+
+def test_commas_between_numbers_are_no_decimal_commas(tmp_path: Path) -> None:
+    for text in ("1,2\n3,-0.5\n", "1, 2\n3, -0.5\n"):
+        np.testing.assert_array_equal(read_table(kept(tmp_path / "a.txt", text), "DATA").values, NUMBERS)

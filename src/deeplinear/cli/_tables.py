@@ -43,9 +43,9 @@ def read_table(
 ) -> Table:
     """The table of a file: .csv, .tsv or .txt with or without a header line and names of rows, .npy or .npz.
 
-    A first line of names is a header; above names of rows also one of numbers behind a name, and any whose first cell is
-    empty. A first column in which some cell is no number holds the names of the rows. All other cells must be numbers,
-    or gaps or text where these are welcome; names beside numbers in the first line are refused.
+    A first line of names is a header; above names of rows also one of numbers behind a name, and any whose first cell
+    is empty. Names beside numbers in the first line are refused. A first column in which some cell is no number holds
+    the names of the rows. All other cells must be numbers, or gaps or text where these are welcome.
 
     Args:
         path: The file.
