@@ -255,6 +255,7 @@ def collect_command(
     """The stored members of a sweep as one NetCDF file with a member dimension."""
     foresee(arguments, False, None, preset, sweep=True)
     numerics()
+    from deeplinear.core import netcdf_bytes
     from deeplinear.experiments import CorruptRecord, Store, collect, grid, task_of
 
     one, settings = _swept(arguments, seed)
@@ -265,8 +266,11 @@ def collect_command(
     except (CorruptRecord, ValueError) as error:
         raise UsageError(str(error)) from None
     part = target.with_name(f"{target.name}.part")
-    dataset.to_netcdf(part, engine="h5netcdf")
-    part.replace(target)
+    try:
+        part.write_bytes(netcdf_bytes(dataset))
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
     members = dataset.sizes["member"]
     if as_json:
         payload = {"ok": True, "command": "experiment collect", "file": out, "members": members, "missing": missing}

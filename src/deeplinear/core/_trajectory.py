@@ -1,6 +1,7 @@
 """The record of a run, whatever made it: a simulation, a closed form, an ensemble."""
 
 import dataclasses
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -244,7 +245,7 @@ class Trajectory:
         stem.parent.mkdir(parents=True, exist_ok=True)
         parts = [Path(f"{stem}.nc.part"), Path(f"{stem}.json.part")]
         try:
-            self.to_xarray().to_netcdf(parts[0], engine="h5netcdf")
+            parts[0].write_bytes(netcdf_bytes(self.to_xarray()))
             parts[1].write_text(json.dumps(self.to_json(), indent=2) + "\n")
             os.replace(parts[0], data)
             os.replace(parts[1], text)
@@ -309,6 +310,26 @@ class Trajectory:
             info=json.loads(dataset.attrs["info"]),
             state=numbered("state."),
         )
+
+
+def netcdf_bytes(dataset: "xarray.Dataset") -> bytes:
+    """A dataset as a NetCDF file in memory. Files are written from it, as HDF5 ends the program where a disk is full.
+
+    Example:
+        >>> import io, xarray
+        >>> file = netcdf_bytes(xarray.Dataset({"x": ("n", [1.0, 2.0])}))
+        >>> float(xarray.load_dataset(io.BytesIO(file), engine="h5netcdf")["x"].sum())
+        3.0
+    """
+    from xarray.backends import H5NetCDFStore
+
+    file = io.BytesIO()
+    store = H5NetCDFStore.open(file, mode="w", lock=False)  # Dask workers have no locks for memory.
+    try:
+        dataset.dump_to_store(store)
+    finally:
+        store.close()
+    return file.getvalue()
 
 
 def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
