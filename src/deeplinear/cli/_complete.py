@@ -48,7 +48,7 @@ def complete_command(
     else:
         known = read_entries(file, "DATA", header=names[0])
         source = _listed(known, read_entries(predict, "--predict", like=known))
-    from deeplinear.cli._shell import keep_inputs, pictures, to_write
+    from deeplinear.cli._shell import drop_others, keep_inputs, pictures, to_write
 
     target = to_write(f"{Path(file).stem}-completed.csv" if out is None else out, "--out", ".csv")
     keep_inputs([target, _spread_file(target), *pictures(target.with_suffix(""))], {"DATA": file, "--predict": predict})
@@ -76,6 +76,11 @@ def complete_command(
         raise UsageError(str(error)) from None
     if not no_plot:
         files += _draw(fit, *pair, target, Path(file).name)
+    if predict is None:
+        drop_others([_spread_file(target)], files)
+    for old in pictures(target.with_suffix("")):
+        if old not in files and old.exists():
+            say(f"dln: {old} was there before, and is no picture of this table.")
     if as_json:
         print_json(_payload(file, fit, source, files))
         return Code.fine

@@ -45,7 +45,7 @@ def extrapolate_command(
         raise UsageError(f"--horizon must be more than the {length} known numbers, but is {wanted}; or give --known.")
     system = None if student is None else _student(student)
     numerics()
-    from deeplinear.cli._shell import folder, keep_inputs, pictures
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
     from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
 
     stem = folder(out) / f"{Path(file).stem}-continued"
@@ -64,6 +64,7 @@ def extrapolate_command(
     files = [_write(table, found, values, played)]
     if not no_plot:
         files += _draw(stem, Path(file).name, found, values, played)
+    drop_others(pictures(stem), files)
     if as_json:
         print_json(_payload(file, found, judged, files))
         return Code.fine

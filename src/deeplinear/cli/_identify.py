@@ -45,7 +45,7 @@ def identify_command(
     of_inputs, of_outputs, u, y = _read(file, inputs, outputs)
     numerics()
     from deeplinear.cli._interrupt import interrupts_raise
-    from deeplinear.cli._shell import folder, keep_inputs, pictures
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
     from deeplinear.core import NumericalError
     from deeplinear.report import progress_bar
 
@@ -70,6 +70,7 @@ def identify_command(
     files = _write(stem, model, of_inputs, of_outputs, y, predicted, seen)
     if not no_plot:
         files += _draw(stem, Path(file).name, model, of_inputs, of_outputs, y, predicted, seen, bounds)
+    drop_others(pictures(_picture(stem)), files)
     if as_json:
         print_json(_payload(file, model, found, bounds, scores, seen, len(u), files))
         return Code.fine

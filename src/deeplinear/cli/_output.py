@@ -6,7 +6,7 @@ from typing import Any
 from deeplinear.cli._build import Run
 from deeplinear.cli._interrupt import interrupts_raise
 from deeplinear.cli._options import Settings
-from deeplinear.cli._shell import Code, folder, keep_inputs, output_kept_pure, pictures, say
+from deeplinear.cli._shell import Code, drop_others, folder, keep_inputs, output_kept_pure, pictures, say
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import GradientFlow, ensemble, simulate
 from deeplinear.following import follow
@@ -70,6 +70,7 @@ def write(trajectory: Trajectory, out: Path, name: str, *, plot: bool, title: st
             files += save_figure(plot_trajectory(trajectory, title=title), out / name)
         except (ImportError, ValueError) as error:
             say(f"dln: the data are written, but there is no picture: {error}")
+    drop_others(pictures(out / name), files)
     return files
 
 

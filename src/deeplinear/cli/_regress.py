@@ -78,11 +78,11 @@ def regress_command(
     Y = _numbers(table, wanted, file, "DATA")
     new = None if predict is None else _numbers(_checked(predict, "--predict"), given, predict, "--predict")
     numerics()
-    from deeplinear.cli._shell import folder, keep_inputs, pictures
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
 
     place = folder(out)
-    written = [place / name for name in (*MODEL, PREDICTED)] + pictures(place / PICTURE)
-    keep_inputs(written, {"DATA": file, "--predict": predict})
+    known = [place / name for name in (*MODEL, PREDICTED)] + pictures(place / PICTURE)
+    keep_inputs(known, {"DATA": file, "--predict": predict})
     from deeplinear.core import NumericalError
 
     if not raw:
@@ -101,6 +101,7 @@ def regress_command(
         files.append(_predictions(place / PREDICTED, new @ coef.T + intercept, wanted))
     if not no_plot:
         files += _draw(place / PICTURE, model, Path(file).name)
+    drop_others(known, files)
     if as_json:
         print_json(_payload(file, model, coef, intercept, given, wanted, len(X), notes, files))
     else:

@@ -135,6 +135,19 @@ def pictures(stem: Path) -> list[Path]:
     return [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")]
 
 
+def drop_others(files: Iterable[Path], written: Sequence[Path]) -> None:
+    """Remove files of an earlier run that would be taken for some of this one, and say so; of no use if it wrote none.
+
+    Args:
+        files: What the command writes under some flags.
+        written: What it has written now.
+    """
+    for file in files:
+        if written and file not in written and file.is_file():
+            file.unlink()
+            say(f"dln: {file} was of an earlier run, and is removed.")
+
+
 def print_json(payload: dict[str, Any]) -> None:
     """A result for programs, on the output stream."""
     told.result = True
