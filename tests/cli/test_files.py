@@ -1,5 +1,6 @@
 """Text files of numbers: one way to cut them into cells, whatever command reads them."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -281,3 +282,31 @@ def test_files_of_an_earlier_run_are_not_left_beside_others(
     assert all(Path(name).exists() for name in kept_too)
     assert ("full.png was there before" in run.stderr) == ("full.png" in kept_too)
     assert "removed" not in dln(*arguments.split(), "--no-plot").stderr
+
+
+def test_numbers_in_the_first_line_are_names_if_told_so(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).normal(size=60)
+    rows = np.column_stack([inputs, 2 * inputs + np.r_[0, inputs[:-1]]])
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="2000,2001", comments="")
+    for command, flag in (
+        ("regress --targets", "features"),
+        ("identify --states 4 --memory 5 --steps 50 --outputs", ""),
+    ):
+        words = [*command.split(), "2001", tmp_path / "a.csv", "--no-plot", "--json", "--out", tmp_path / "out"]
+        assert dln(*words).exit_code == 2  # no column is called so
+        told = json.loads(dln(*words, "--header").stdout)
+        assert told["rows"] == 60 and told.get(flag, ["2000"]) == ["2000"]
+
+
+def test_a_text_under_the_name_of_an_archive_holds_no_python_objects(tmp_path: Path) -> None:
+    file = kept(tmp_path / "a.npz", "1,2\n3,4\n")
+    with pytest.raises(UsageError, match="but: it is no file of NumPy"):
+        read_array(file, "A")
+    np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(UsageError, match="but: it holds Python objects"):
+        read_array(str(tmp_path / "o.npy"), "A")
+
+
+def test_questions_end_as_questions() -> None:
+    run = dln("complet")
+    assert run.exit_code == 2 and run.stderr.endswith("Did you mean 'complete'?\n")

@@ -25,6 +25,7 @@ def identify_command(
     rest: bool,
     no_feed_through: bool,
     horizon: str | None,
+    header: bool,
     seed: str | None,
     out: str,
     no_plot: bool,
@@ -42,7 +43,7 @@ def identify_command(
         "feed_through": not no_feed_through,
     }
     share = read_kind(number(at_least=0, at_most=0.9), test, "--test")
-    of_inputs, of_outputs, u, y = _read(file, inputs, outputs)
+    of_inputs, of_outputs, u, y = _read(file, inputs, outputs, header)
     numerics()
     from deeplinear.cli._interrupt import interrupts_raise
     from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
@@ -85,9 +86,9 @@ def identify_command(
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read(file: str, inputs: str | None, outputs: str) -> tuple[list[str], list[str], Any, Any]:
+def _read(file: str, inputs: str | None, outputs: str, header: bool) -> tuple[list[str], list[str], Any, Any]:
     """Names and numbers of the inputs and of the outputs."""
-    table = with_own_names(read_table(file, "DATA", gaps=True, text=True), file, "DATA")
+    table = with_own_names(read_table(file, "DATA", gaps=True, text=True, header=header), file, "DATA")
     wanted = column_places(table, outputs, "--outputs")
     if inputs is None:
         given = [place for place in range(len(table.columns)) if place not in wanted]

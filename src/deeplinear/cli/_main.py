@@ -44,8 +44,8 @@ class Commands(TyperGroup):
             if code == Code.interrupted and not isinstance(code, Code):
                 say(INTERRUPTED)
         except typer.TyperException as error:
-            text = error.format_message().rstrip(".") or "a command must be given; see dln --help"
-            say(f"dln: {text}.")
+            text = error.format_message() or "a command must be given; see dln --help"
+            say(f"dln: {text}{'' if text.endswith(('.', '?', '!')) else '.'}")
             code = Code.usage
         except UsageError as error:
             say(f"dln: {error}")

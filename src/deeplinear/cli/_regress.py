@@ -49,6 +49,7 @@ def regress_command(
     time: str | None,
     seed: str | None,
     predict: str | None,
+    header: bool,
     out: str,
     no_plot: bool,
     as_json: bool,
@@ -65,7 +66,7 @@ def regress_command(
         "time": None if time is None else read_kind(number(above=0), time, "--time"),
         "random_state": read_kind(count(at_least=0, at_most=2**32 - 1), seed or "0", "--seed"),
     }
-    table = _checked(file, "DATA")
+    table = _checked(file, "DATA", header)
     wanted = _columns(table, targets, "--targets")
     given = [name for name in table.columns if name not in wanted]
     given = given if features is None else _columns(table, features, "--features")
@@ -76,7 +77,7 @@ def regress_command(
         raise UsageError(f"DATA must hold a column besides the targets, but {file} holds {_list(table.columns)}.")
     X = _numbers(table, given, file, "DATA", "--features" if features is None else None)
     Y = _numbers(table, wanted, file, "DATA")
-    new = None if predict is None else _numbers(_checked(predict, "--predict"), given, predict, "--predict")
+    new = None if predict is None else _numbers(_checked(predict, "--predict", header), given, predict, "--predict")
     numerics()
     from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
 
@@ -122,9 +123,9 @@ def _columns(table: Table, wanted: str, flag: str) -> list[str]:
     return [table.columns[place] for place in column_places(table, wanted, flag)]
 
 
-def _checked(path: str, flag: str) -> Table:
+def _checked(path: str, flag: str, header: bool) -> Table:
     """A table whose columns have different names."""
-    return with_own_names(read_table(path, flag, gaps=True, text=True), path, flag)
+    return with_own_names(read_table(path, flag, gaps=True, text=True, header=header), path, flag)
 
 
 def _numbers(table: Table, wanted: list[str], path: str, flag: str, choose: str | None = None) -> Any:
