@@ -102,7 +102,7 @@ def test_a_prediction_that_differs_is_an_exit_code(files: Path, monkeypatch: pyt
         (("cut.npz",), "must be a well-formed file of numbers"),
         (("weights.npz", "--data", "target.csv"), "--data must be an .npz"),
         (("weights.npz", "--data", "data.npz", "--target", "target.csv"), "--data must be given alone"),
-        (("weights.npz", "--html", "page.txt"), "--html must be the name of an .html file"),
+        (("weights.npz", "--html", "page.txt"), "--html must be a file that ends in .html or .htm"),
         (("weights.npz", "--target", "target.csv", "--claims", "--no-theorems"), "must not both be given"),
     ],
 )

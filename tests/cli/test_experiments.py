@@ -96,6 +96,8 @@ def test_sweep_status_and_collect(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     file = tmp_path / "all.nc"
     collected = told("experiment", "collect", FIG, *values, "--store", tmp_path, "--out", file)
     assert collected["members"] == 4 and collected["missing"] == 0
+    refused = dln("experiment", "collect", FIG, *values, "--store", tmp_path, "--out", tmp_path / "all.csv")
+    assert refused.exit_code == 2 and "--out must be a file that ends in .nc, but is" in refused.stderr
     with xarray.open_dataset(file, engine="h5netcdf") as dataset:
         assert dataset["sigma_2"].dims[0] == "member" and list(dataset["spec.blocks"]) == [3, 4, 3, 4]
     kept, there = file.read_bytes(), set(tmp_path.iterdir())
@@ -312,6 +314,8 @@ def test_report_says_where_it_is(tmp_path: Path) -> None:
     assert page == tmp_path / "report.html" and page.stat().st_size == written["bytes"] > 10_000
     assert FIG in page.read_text(encoding="utf-8")
     assert "file://" in dln("report", "--store", tmp_path, "--out", tmp_path / "other.html").stdout.replace("\n", "")
+    refused = dln("report", "--store", tmp_path, "--out", tmp_path / "other.csv")
+    assert refused.exit_code == 2 and "--out must be a file that ends in .html or .htm, but is" in refused.stderr
 
 
 def test_the_tour_shows_every_theory_and_stays_short() -> None:

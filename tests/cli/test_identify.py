@@ -93,7 +93,7 @@ def test_several_columns_by_number(table: Path) -> None:
             "--inputs site --outputs y",
             "must be a number or empty, but line 2, column 'site' holds 'north'.",
         ),
-        ("bare.csv", "--inputs 1 --outputs 2", "must have a header line of names, as it holds text, but line 1"),
+        ("bare.csv", "--inputs 1 --outputs 2", "must name all columns or none, but line 1, column 3 holds 'north'"),
         ("short.csv", "--outputs y", "must hold at least 10 rows of numbers, but holds 3"),
         ("still.csv", "--outputs y", "every input must vary, but 'u' is constant"),
     ],
@@ -125,3 +125,12 @@ def test_picture_refuses_what_does_not_fit() -> None:
         plot_identification(response, outputs, outputs + np.nan)
     figure = plot_identification(np.ones((5, 8, 2)), np.zeros((30, 8)), np.zeros((30, 8)))
     assert len(figure.axes) == 7 and figure.axes[0].get_title(loc="right") == "the 6 largest of 16"
+
+
+@pytest.mark.parametrize("factor", [1e160, 1e-170])
+def test_sizes_whose_squares_are_no_numbers_are_refused(tmp_path: Path, factor: float) -> None:
+    columns = factor * np.random.default_rng(0).normal(size=(40, 2))
+    run = dln("identify", written(tmp_path / "a.csv", "u,y", columns), "--outputs", "y", "--out", tmp_path / "out")
+    assert run.exit_code == 2 and run.stderr.count("\n") == 1
+    assert "DATA: the largest number of column 'u' must lie between 1e-100 and 1e+100, but is" in run.stderr
+    assert run.stderr.endswith("; take other units.\n") and list((tmp_path / "out").iterdir()) == []

@@ -1,6 +1,9 @@
 """With --json there is one object on the output stream, also where there is no result."""
 
+import errno
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +65,38 @@ def test_a_result_that_is_not_fine_is_the_only_object(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_report, "report_command", failing)
     assert json.loads(dln("report", "--json").stdout) == {"ok": False, "command": "report", "exit_code": 1}
     assert dln("--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lost"),
+    [
+        ("complete table.csv -o full.csv --no-plot --depth 2 --width 3", ""),
+        ("simulate --widths 2,2,2 --horizon 1 --points 3 --out run --no-plot", "run/run.nc.part"),
+        ("geodesic a.csv b.csv --depth 2 --out . --no-plot", ""),
+    ],
+)
+def test_a_full_disk_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, lost: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("table.csv").write_text("1,2,3\n2,4,6\n3,6,\n4,8,12\n5,,15\n")
+    Path("a.csv").write_text("1,0\n0,1\n")
+    Path("b.csv").write_text("2,0\n0,1\n")
+    whole, before = io.open, set(tmp_path.iterdir())
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def opened(file: Any, mode: str = "r", *more: Any, **names: Any) -> Any:
+        if str(file) == lost:
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+        return Full() if mode == "w" and not lost and Path(file).suffix == ".csv" else whole(file, mode, *more, **names)
+
+    monkeypatch.setattr(io, "open", opened)
+    run = dln(*arguments.split(), "--json")
+    where = f" to {lost}" if lost else ""
+    message = f"the results could not be written{where}: No space left on device; what is there is not complete."
+    assert run.exit_code == 3 and run.stderr.splitlines()[-1] == f"dln: {message}"
+    assert json.loads(run.stdout)["error"] == {"kind": "numerical", "message": message}
+    assert {file.name for file in set(tmp_path.iterdir()) - before} <= {"run"} and not list(tmp_path.glob("run/*"))

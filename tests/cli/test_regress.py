@@ -107,3 +107,14 @@ def test_refusals(
     run = dln("regress", *arguments, "--out", "out")
     assert run.exit_code == 2
     assert words in run.stderr and run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("factor", "raw"), [(1e160, False), (1e-170, False), (1e160, True), (1e-170, True)])
+def test_sizes_whose_squares_are_no_numbers_are_refused(
+    tmp_path: Path, data: np.ndarray, factor: float, raw: bool
+) -> None:
+    table = write(tmp_path / "data.csv", NAMES, data * factor)
+    run = dln("regress", table, "--targets", "y1", "--out", tmp_path / "out", *(["--raw"] if raw else []))
+    assert run.exit_code == 2 and run.stderr.count("\n") == 1 and run.stderr.endswith("; take other units.\n")
+    assert ("X must lie between" if raw else "DATA: the largest number of column 'a' must lie between") in run.stderr
+    assert list((tmp_path / "out").iterdir()) == []

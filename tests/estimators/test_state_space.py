@@ -397,6 +397,11 @@ def test_data_are_checked(fitted: LinearStateSpace, record: tuple[np.ndarray, np
     still[:, 1] = 7.0
     with pytest.raises(ValueError, match="column 1 of X is constant"):
         model.fit(still, outputs)
+    for factor in (1e160, 1e-170):
+        with pytest.raises(ValueError, match="the largest number of column 1 of X must lie between"):
+            model.fit(inputs * [1, factor], outputs)
+    with pytest.raises(ValueError, match="the largest number of column 0 of y must lie between"):
+        model.fit(inputs, outputs * 1e-170)
     with pytest.raises(ValueError, match="one sequence for each of the 2 of X, but holds 1"):
         model.fit([inputs, inputs], [outputs])
     with pytest.raises(ValueError, match="sequence 1: Found input variables with inconsistent numbers"):

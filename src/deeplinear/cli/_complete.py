@@ -48,14 +48,10 @@ def complete_command(
     else:
         known = read_entries(file, "DATA", header=names[0])
         source = _listed(known, read_entries(predict, "--predict", like=known))
-    target = Path(f"{Path(file).stem}-completed.csv" if out is None else out)
-    if target.suffix.lower() != ".csv":
-        raise UsageError(f"--out must be a file that ends in .csv, but is {target}.")
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import drop_others, keep_inputs, pictures, to_write
 
-    if target.exists() and Path(file).exists() and target.samefile(file):
-        raise UsageError(f"--out must not be the table itself, but is {target}; its gaps would be lost.")
-    folder(str(target.parent), "--out")
+    target = to_write(f"{Path(file).stem}-completed.csv" if out is None else out, "--out", ".csv")
+    keep_inputs([target, _spread_file(target), *pictures(target.with_suffix(""))], {"DATA": file, "--predict": predict})
     numerics()
     from deeplinear.core import NumericalError
     from deeplinear.report import state_bar
@@ -80,6 +76,11 @@ def complete_command(
         raise UsageError(str(error)) from None
     if not no_plot:
         files += _draw(fit, *pair, target, Path(file).name)
+    if predict is None:
+        drop_others([_spread_file(target)], files)
+    for old in pictures(target.with_suffix("")):
+        if old not in files and old.exists():
+            say(f"dln: {old} was there before, and is no picture of this table.")
     if as_json:
         print_json(_payload(file, fit, source, files))
         return Code.fine
@@ -107,6 +108,11 @@ def _settings(given: dict[str, str | None]) -> dict[str, Any]:
     }
 
 
+def _spread_file(target: Path) -> Path:
+    """Where the spread of restarts is written."""
+    return target.with_stem(target.stem + "-spread")
+
+
 def _table(fit: Any, table: Table, target: Path) -> tuple[list[Path], Any]:
     """Fill the gaps of a table, and write it; with restarts also how much each entry depends on chance."""
     import numpy as np
@@ -118,7 +124,7 @@ def _table(fit: Any, table: Table, target: Path) -> tuple[list[Path], Any]:
     files = [write_table(target, filled, table, known)]
     if fit.restarts > 1:
         spread = fit.complete(return_std=True)[1]
-        files.append(write_table(target.with_stem(target.stem + "-spread"), spread, table))
+        files.append(write_table(_spread_file(target), spread, table))
     return files, filled
 
 

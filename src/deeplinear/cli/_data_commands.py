@@ -94,6 +94,9 @@ def _identify(
     horizon: Annotated[
         str | None, typer.Option("--horizon", metavar="H", help="Entries of the impulse response (default 2 K + 1).")
     ] = None,
+    header: Annotated[
+        bool, typer.Option("--header", help="The first line is a header, also if it is numbers.")
+    ] = False,
     seed: Seed = None,
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="DIR", help="Folder for model, tables, picture.")
@@ -110,7 +113,7 @@ def _identify(
     """
     from deeplinear.cli._identify import identify_command
 
-    flags = (order, memory, states, steps, test, rest, no_feed_through, horizon, seed, out, no_plot, as_json)
+    flags = (order, memory, states, steps, test, rest, no_feed_through, horizon, header, seed, out, no_plot, as_json)
     raise typer.Exit(identify_command(file, inputs, outputs, *flags))
 
 
@@ -149,6 +152,9 @@ def _regress(
     predict: Annotated[
         str | None, typer.Option("--predict", metavar="FILE", help="Another table, whose targets are predicted.")
     ] = None,
+    header: Annotated[
+        bool, typer.Option("--header", help="The first line is a header, also if it is numbers.")
+    ] = False,
     seed: Seed = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for model and pictures.")] = "results",
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
@@ -166,7 +172,7 @@ def _regress(
     raise typer.Exit(
         regress_command(
             *(file, targets, features, depth, width, scale, method, whiten, raw, held_out, folds, time, seed, predict),
-            *(out, no_plot, as_json),
+            *(header, out, no_plot, as_json),
         )
     )  # fmt: skip
 

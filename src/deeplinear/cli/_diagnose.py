@@ -6,7 +6,18 @@ from typing import Any
 from deeplinear.cli._files import read_array
 from deeplinear.cli._lines import TEXT
 from deeplinear.cli._options import count, read_kind
-from deeplinear.cli._shell import Code, UsageError, numerics, one_line, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._shell import (
+    Code,
+    UsageError,
+    keep_inputs,
+    numerics,
+    one_line,
+    output_kept_pure,
+    print_json,
+    print_table,
+    say,
+    to_write,
+)
 from deeplinear.cli._tables import read_table
 
 DATA = (("target",), ("target", "mask"), ("inputs", "outputs"))
@@ -46,7 +57,10 @@ def diagnose_command(
         raise UsageError("--rows must be given with inputs and outputs only.")
     if rows:
         arrays = {name: array.T for name, array in arrays.items()}
-    place = None if page is None else _page(page)
+    place = None if page is None else to_write(page, "--html", ".html", ".htm")
+    if place is not None:
+        named = {"--target": target, "--mask": mask, "--inputs": inputs, "--outputs": outputs}
+        keep_inputs([place], {"WEIGHTS": file, "--data": data, **named}, "--html")
     numerics()
     from deeplinear.core import NumericalError
     from deeplinear.diagnosis import diagnose, load_weights
@@ -161,16 +175,6 @@ def _check_shape(name: str, array: Any, shape: tuple[int | None, ...], meaning: 
     advice = "give --rows if samples are rows" if name in ("inputs", "outputs") else "turn it over"
     hint = f"; its transpose would fit, {advice}" if turned else ""
     raise UsageError(f"--{name} must have shape {wanted}, {meaning}, but has shape {array.shape}{hint}.")
-
-
-def _page(path: str) -> Path:
-    from deeplinear.cli._shell import folder
-
-    page = Path(path)
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"--html must be the name of an .html file, but is {path}.")
-    folder(str(page.parent), "--html")
-    return page
 
 
 def _tell(found: Any, weights: Any, place: Path | None) -> None:

@@ -14,12 +14,11 @@ def exact_command(flags: dict[str, Any], config: str | None, as_json: bool) -> C
         raise UsageError("a curve needs an end: give --horizon.")
     numerics()
     from deeplinear.cli._build import build
-    from deeplinear.cli._output import code_of, payload, write
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._output import code_of, payload, place_of, write
     from deeplinear.exact import NoClosedFormError, WhitenedSolution, diagnose, solve
 
     run = build(completed(settings, SIMULATE, method="auto"))
-    out = None if settings["out"] is None else folder(settings["out"])
+    out = place_of(settings, config, "exact")
     try:
         solution = solve(run.problem, run.starts[0])
     except NoClosedFormError as error:

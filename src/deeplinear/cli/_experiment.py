@@ -20,6 +20,7 @@ from deeplinear.cli._shell import (
     print_json,
     print_table,
     say,
+    to_write,
 )
 
 VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
@@ -254,21 +255,18 @@ def collect_command(
     """The stored members of a sweep as one NetCDF file with a member dimension."""
     foresee(arguments, False, None, preset, sweep=True)
     numerics()
-    from deeplinear.core import replacing
+    from deeplinear.core import netcdf_bytes, replacing
     from deeplinear.experiments import CorruptRecord, Store, collect, grid, task_of
 
     one, settings = _swept(arguments, seed)
     specs = _usage(grid, _preset(one, preset), settings, one.id)
+    target = to_write(out, "--out", ".nc")
     try:
         dataset, missing = collect([task_of(one.id, spec) for spec in specs], Store(store), tuple(settings))
     except (CorruptRecord, ValueError) as error:
         raise UsageError(str(error)) from None
-    target = Path(out)
-    folder(str(target.parent))
-    if target.is_dir():
-        raise UsageError(f"--out: {out} must be a file to write, but is a folder.")
     with replacing(target) as part:
-        dataset.to_netcdf(part, engine="h5netcdf")
+        part.write_bytes(netcdf_bytes(dataset))
     members = dataset.sizes["member"]
     if as_json:
         payload = {"ok": True, "command": "experiment collect", "file": out, "members": members, "missing": missing}

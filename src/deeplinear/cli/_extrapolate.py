@@ -45,10 +45,12 @@ def extrapolate_command(
         raise UsageError(f"--horizon must be more than the {length} known numbers, but is {wanted}; or give --known.")
     system = None if student is None else _student(student)
     numerics()
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
     from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
 
-    place = folder(out)
+    stem = folder(out) / f"{Path(file).stem}-continued"
+    table = stem.with_name(f"{stem.name}.csv")
+    keep_inputs([table, *pictures(stem)], {"RESPONSE": file, "--student": student})
     try:
         with output_kept_pure():
             found = continuation(values[:length], wanted, tolerance=accuracy, reach=radius)
@@ -59,10 +61,10 @@ def extrapolate_command(
                 judged = extrapolation_verdict(system, teacher, length, horizon=wanted)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    stem = f"{Path(file).stem}-continued"
-    files = [_write(place / f"{stem}.csv", found, values, played)]
+    files = [_write(table, found, values, played)]
     if not no_plot:
-        files += _draw(place / stem, Path(file).name, found, values, played)
+        files += _draw(stem, Path(file).name, found, values, played)
+    drop_others(pictures(stem), files)
     if as_json:
         print_json(_payload(file, found, judged, files))
         return Code.fine

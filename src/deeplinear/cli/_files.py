@@ -100,8 +100,16 @@ def _opened(path: str, where: str, read: Callable[[], Any]) -> Any:
     except OSError as error:
         raise UsageError(f"{flag(where)}: {path} must be a readable file, but: {error.strerror or error}.") from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        text = "it holds Python objects" if "pickle" in str(error) else one_line(error).rstrip(".")
+        text = one_line(error).rstrip(".")
+        if "pickle" in text:  # NumPy takes what is none of its own files for Python objects.
+            text = "it holds Python objects" if _made_by_numpy(path) else "it is no file of NumPy"
         raise UsageError(f"{flag(where)}: {path} must be a well-formed file of numbers, but: {text}.") from None
+
+
+def _made_by_numpy(path: str) -> bool:
+    """Whether a file begins as an array or an archive of arrays does."""
+    with open(path, "rb") as file:
+        return file.read(6).startswith((b"\x93NUMPY", b"PK"))
 
 
 def _numbers(array: np.ndarray, path: str, where: str) -> np.ndarray:

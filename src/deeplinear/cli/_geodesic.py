@@ -37,10 +37,12 @@ def geodesic_command(
     numerics()
     import numpy as np
 
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
     from deeplinear.geometry import geodesic_between
 
     place = folder(out)
+    known = [place / f"{NAME}.csv", *pictures(place / NAME)]
+    keep_inputs(known, {"A": start, "B": end})
     try:
         with output_kept_pure():
             found = geodesic_between(first, last, layers, normalised=normalised)
@@ -50,6 +52,7 @@ def geodesic_command(
     files = [] if path is None else [_write(place / f"{NAME}.csv", path)]
     if path is not None and not no_plot:
         files += _draw(place, path, f"{Path(start).name} to {Path(end).name}, depth {_word(layers)}")
+    drop_others(known, files)
     code = Code.fine if found.converged else Code.numerical
     told: dict[str, Any] = {
         "length": float(found.length),

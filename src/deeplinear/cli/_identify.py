@@ -7,7 +7,7 @@ from typing import Any
 
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
-from deeplinear.cli._tables import column_places, read_table, with_own_names, without_gaps
+from deeplinear.cli._tables import check_columns, column_places, read_table, with_own_names, without_gaps
 
 LEAST = 10
 """Rows of the shortest table that is worth a try."""
@@ -25,6 +25,7 @@ def identify_command(
     rest: bool,
     no_feed_through: bool,
     horizon: str | None,
+    header: bool,
     seed: str | None,
     out: str,
     no_plot: bool,
@@ -42,15 +43,18 @@ def identify_command(
         "feed_through": not no_feed_through,
     }
     share = read_kind(number(at_least=0, at_most=0.9), test, "--test")
-    of_inputs, of_outputs, u, y = _read(file, inputs, outputs)
+    of_inputs, of_outputs, u, y = _read(file, inputs, outputs, header)
     numerics()
     from deeplinear.cli._interrupt import interrupts_raise
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
     from deeplinear.core import NumericalError
     from deeplinear.report import progress_bar
 
-    place = folder(out)
+    stem = folder(out) / Path(file).stem
+    keep_inputs([*_files(stem), *pictures(_picture(stem))], {"DATA": file})
     seen = len(u) - (max(1, round(share * len(u))) if share > 0 else 0)
+    check_columns(u, of_inputs, "DATA")
+    check_columns(y, of_outputs, "DATA")
     interrupts_raise()
     try:
         with output_kept_pure(), progress_bar("identifying") as progress:
@@ -64,10 +68,10 @@ def identify_command(
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(_named(str(error), of_inputs)) from None
     scores = {name: _score(y[seen:, i], predicted[seen:, i]) for i, name in enumerate(of_outputs)}
-    stem = place / Path(file).stem
     files = _write(stem, model, of_inputs, of_outputs, y, predicted, seen)
     if not no_plot:
         files += _draw(stem, Path(file).name, model, of_inputs, of_outputs, y, predicted, seen, bounds)
+    drop_others(pictures(_picture(stem)), files)
     if as_json:
         print_json(_payload(file, model, found, bounds, scores, seen, len(u), files))
         return Code.fine
@@ -82,9 +86,9 @@ def identify_command(
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read(file: str, inputs: str | None, outputs: str) -> tuple[list[str], list[str], Any, Any]:
+def _read(file: str, inputs: str | None, outputs: str, header: bool) -> tuple[list[str], list[str], Any, Any]:
     """Names and numbers of the inputs and of the outputs."""
-    table = with_own_names(read_table(file, "DATA", gaps=True, text=True), file, "DATA")
+    table = with_own_names(read_table(file, "DATA", gaps=True, text=True, header=header), file, "DATA")
     wanted = column_places(table, outputs, "--outputs")
     if inputs is None:
         given = [place for place in range(len(table.columns)) if place not in wanted]
@@ -221,13 +225,23 @@ def _complex(value: complex) -> str:
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
+def _files(stem: Path) -> list[Path]:
+    """Where model, response and predictions are written."""
+    return [stem.with_name(f"{stem.name}-{part}") for part in ("model.npz", "response.csv", "predicted.csv")]
+
+
+def _picture(stem: Path) -> Path:
+    """Stem of the picture."""
+    return stem.with_name(f"{stem.name}-identified")
+
+
 def _write(
     stem: Path, model: Any, inputs: list[str], outputs: list[str], y: Any, predicted: Any, seen: int
 ) -> list[Path]:
     """The matrices, the response without feed-through, and measured beside predicted outputs."""
     import numpy as np
 
-    files = [stem.with_name(f"{stem.name}-{part}") for part in ("model.npz", "response.csv", "predicted.csv")]
+    files = _files(stem)
     offsets = {"input_offset": model.input_offset_, "output_offset": model.output_offset_}
     np.savez(files[0], A=model.A_, B=model.B_, C=model.C_, D=model.D_, **offsets)
     pairs = ",".join(f"{o} from {i}" for o in outputs for i in inputs)
@@ -271,7 +285,7 @@ def _draw(
             bounds=drawn,
             title=f"{name}: {model.order_} {'state' if model.order_ == 1 else 'states'}",
         )
-        return save_figure(figure, stem.with_name(f"{stem.name}-identified"))
+        return save_figure(figure, _picture(stem))
     except (ImportError, ValueError) as error:
         say(f"dln: the tables are written, but there is no picture: {error}")
         return []

@@ -29,11 +29,14 @@ def landscape_command(
     numerics()
     import jax.numpy as jnp
 
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
     from deeplinear.core import Trajectory
     from deeplinear.landscape import itinerary, portrait
 
     place = None if out is None else folder(out)
+    if place is not None:
+        read = {"FILE": str(path), "--target": target, "--inputs": inputs, "--outputs": outputs}
+        keep_inputs([*pictures(place / "landscape"), *pictures(place / "saddles")], read)
     trajectory = None
     if path.suffix.lower() == ".nc":
         trajectory = _trajectory(Trajectory, path)
@@ -59,6 +62,8 @@ def landscape_command(
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
     files = [] if place is None or no_plot else _draw(place, path, found, trajectory, visited)
+    if place is not None:
+        drop_others(pictures(place / "saddles"), files)
     if as_json:
         content = {"ok": True, "command": "landscape", "exit_code": 0, "file": str(path), "task": words}
         content |= {"portrait": found.to_json(), "itinerary": None if visited is None else visited.to_json()}

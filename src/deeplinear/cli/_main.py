@@ -1,5 +1,6 @@
 """The command line: what commands there are and with which flags. Nothing heavy is imported before a command runs."""
 
+import errno
 import sys
 from typing import Annotated, Any
 
@@ -25,6 +26,9 @@ from deeplinear.cli._interrupt import INTERRUPTED
 from deeplinear.cli._options import EXACT, SIMULATE, as_flags
 from deeplinear.cli._shell import Code, UsageError, print_refusal, say, told
 
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
+"""Why a file cannot be written: no space, limits, damage, no leave."""
+
 
 class Commands(TyperGroup):
     """Group of commands whose usage errors, and interrupts, are one line on the error stream, and JSON if asked for."""
@@ -40,8 +44,8 @@ class Commands(TyperGroup):
             if code == Code.interrupted and not isinstance(code, Code):
                 say(INTERRUPTED)
         except typer.TyperException as error:
-            text = error.format_message().rstrip(".") or "a command must be given; see dln --help"
-            say(f"dln: {text}.")
+            text = error.format_message() or "a command must be given; see dln --help"
+            say(f"dln: {text}{'' if text.endswith(('.', '?', '!')) else '.'}")
             code = Code.usage
         except UsageError as error:
             say(f"dln: {error}")
@@ -49,6 +53,12 @@ class Commands(TyperGroup):
         except typer.Abort:
             say(INTERRUPTED)
             code = Code.interrupted
+        except OSError as error:
+            if error.errno not in UNWRITTEN:
+                raise
+            where = f" to {error.filename}" if error.filename else ""
+            say(f"dln: the results could not be written{where}: {error.strerror}; what is there is not complete.")
+            code = Code.numerical
         except MemoryError as error:
             say(f"dln: the run needs more memory than there is; take smaller widths or fewer points. {error}")
             code = Code.numerical

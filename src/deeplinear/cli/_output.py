@@ -5,12 +5,16 @@ from typing import Any
 
 from deeplinear.cli._build import Run
 from deeplinear.cli._interrupt import interrupts_raise
-from deeplinear.cli._shell import Code, output_kept_pure, say
+from deeplinear.cli._options import Settings
+from deeplinear.cli._shell import Code, drop_others, folder, keep_inputs, output_kept_pure, pictures, say
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import GradientFlow, ensemble, simulate
 from deeplinear.following import follow
 from deeplinear.plots import plot_trajectory, save_figure
 from deeplinear.report import progress_bar
+
+READ = ("init-file", "target", "mask", "inputs", "outputs")
+"""Settings that name a file."""
 
 
 def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: str) -> Trajectory:
@@ -47,6 +51,16 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
         )
 
 
+def place_of(settings: Settings, config: str | None, name: str) -> Path | None:
+    """The folder of the results, if it is named; refused where they would lie over a file that is read."""
+    if settings["out"] is None:
+        return None
+    out = folder(settings["out"])
+    read = {f"--{option}": settings.by_name.get(option) for option in READ} | {"--config": config}
+    keep_inputs([out / f"{name}.nc", out / f"{name}.json", *pictures(out / name)], read)
+    return out
+
+
 def write(trajectory: Trajectory, out: Path, name: str, *, plot: bool, title: str | None = None) -> list[Path]:
     """Data and, if wanted and possible, pictures; gives the files."""
     data = trajectory.save(out / name)
@@ -56,6 +70,7 @@ def write(trajectory: Trajectory, out: Path, name: str, *, plot: bool, title: st
             files += save_figure(plot_trajectory(trajectory, title=title), out / name)
         except (ImportError, ValueError) as error:
             say(f"dln: the data are written, but there is no picture: {error}")
+    drop_others(pictures(out / name), files)
     return files
 
 

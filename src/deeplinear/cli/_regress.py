@@ -19,10 +19,19 @@ from deeplinear.cli._shell import (
     print_table,
     say,
 )
-from deeplinear.cli._tables import Table, column_places, read_table, with_own_names, without_gaps
+from deeplinear.cli._tables import Table, check_columns, column_places, read_table, with_own_names, without_gaps
 
 SHOWN = 12
 """Modes and columns that a table shows at most."""
+
+MODEL = ("layers.npz", "regression.npz", "coefficients.csv")
+"""Files of the model."""
+
+PREDICTED = "predictions.csv"
+"""File of what is predicted."""
+
+PICTURE = "regression"
+"""Stem of the picture."""
 
 
 def regress_command(
@@ -40,6 +49,7 @@ def regress_command(
     time: str | None,
     seed: str | None,
     predict: str | None,
+    header: bool,
     out: str,
     no_plot: bool,
     as_json: bool,
@@ -56,7 +66,7 @@ def regress_command(
         "time": None if time is None else read_kind(number(above=0), time, "--time"),
         "random_state": read_kind(count(at_least=0, at_most=2**32 - 1), seed or "0", "--seed"),
     }
-    table = _checked(file, "DATA")
+    table = _checked(file, "DATA", header)
     wanted = _columns(table, targets, "--targets")
     given = [name for name in table.columns if name not in wanted]
     given = given if features is None else _columns(table, features, "--features")
@@ -67,13 +77,19 @@ def regress_command(
         raise UsageError(f"DATA must hold a column besides the targets, but {file} holds {_list(table.columns)}.")
     X = _numbers(table, given, file, "DATA", "--features" if features is None else None)
     Y = _numbers(table, wanted, file, "DATA")
-    new = None if predict is None else _numbers(_checked(predict, "--predict"), given, predict, "--predict")
+    new = None if predict is None else _numbers(_checked(predict, "--predict", header), given, predict, "--predict")
     numerics()
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
 
     place = folder(out)
-    units = Units.of(X, Y, wanted, raw)
+    known = [place / name for name in (*MODEL, PREDICTED)] + pictures(place / PICTURE)
+    keep_inputs(known, {"DATA": file, "--predict": predict})
     from deeplinear.core import NumericalError
+
+    if not raw:
+        check_columns(X, given, "DATA")
+        check_columns(Y, wanted, "DATA")
+    units = Units.of(X, Y, wanted, raw)
 
     try:
         model, notes = _fit(units.inner(X), units.inner_targets(Y), settings)
@@ -83,9 +99,10 @@ def regress_command(
     coef, intercept = units.outer(model)
     files = _write(place, model, units, coef, intercept, given, wanted)
     if new is not None:
-        files.append(_predictions(place / "predictions.csv", new @ coef.T + intercept, wanted))
+        files.append(_predictions(place / PREDICTED, new @ coef.T + intercept, wanted))
     if not no_plot:
-        files += _draw(place / "regression", model, Path(file).name)
+        files += _draw(place / PICTURE, model, Path(file).name)
+    drop_others(known, files)
     if as_json:
         print_json(_payload(file, model, coef, intercept, given, wanted, len(X), notes, files))
     else:
@@ -106,9 +123,9 @@ def _columns(table: Table, wanted: str, flag: str) -> list[str]:
     return [table.columns[place] for place in column_places(table, wanted, flag)]
 
 
-def _checked(path: str, flag: str) -> Table:
+def _checked(path: str, flag: str, header: bool) -> Table:
     """A table whose columns have different names."""
-    return with_own_names(read_table(path, flag, gaps=True, text=True), path, flag)
+    return with_own_names(read_table(path, flag, gaps=True, text=True, header=header), path, flag)
 
 
 def _numbers(table: Table, wanted: list[str], path: str, flag: str, choose: str | None = None) -> Any:
@@ -141,9 +158,9 @@ class Units(NamedTuple):
         constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
         if len(constant):
             raise UsageError(f"--targets: column {targets[constant[0]]!r} must vary, but holds one number only.")
-        spreads = [np.where(np.ptp(part, axis=0) > 0, part.std(axis=0), 1.0) for part in (X, Y)]
-        if raw:
-            spreads = [np.ones_like(spread) for spread in spreads]
+        spreads = [np.ones(part.shape[1]) for part in (X, Y)]
+        if not raw:
+            spreads = [np.where(np.ptp(part, axis=0) > 0, part.std(axis=0), 1.0) for part in (X, Y)]
         return Units(X.mean(axis=0), spreads[0], Y.mean(axis=0), spreads[1])
 
     def inner(self, X: Any) -> Any:
@@ -268,7 +285,7 @@ def _write(
     """Layers as they learnt, and all that is known of the model, as arrays; coefficients as a table."""
     import numpy as np
 
-    layers, known, table = place / "layers.npz", place / "regression.npz", place / "coefficients.csv"
+    layers, known, table = (place / name for name in MODEL)
     np.savez(layers, **{f"W{i}": layer for i, layer in enumerate(model.layers_, start=1)})
     arrays = {
         "coefficients": coef,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deeplinear.cli._shell import Code, UsageError, folder, print_json, print_table
+from deeplinear.cli._shell import Code, UsageError, print_json, print_table, to_write
 
 
 def report_command(store: str, out: str | None, as_json: bool) -> Code:
@@ -12,8 +12,7 @@ def report_command(store: str, out: str | None, as_json: bool) -> Code:
 
     if not Path(store).is_dir():
         raise UsageError(f"--store: {store} must be a folder with results, but there is nothing; run something first.")
-    target = Path(store) / "report.html" if out is None else Path(out)
-    folder(str(target.parent))
+    target = to_write(str(Path(store) / "report.html") if out is None else out, "--out", ".html", ".htm")
     try:
         page = build_report(Store(store), target)
     except ValueError as error:

@@ -6,7 +6,7 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,52 @@ def folder(path: str, flag: str = "--out") -> Path:
     except OSError as error:
         raise UsageError(f"{flag}: {path} must be a folder that can be written to, but: {error.strerror}.") from None
     return out
+
+
+def to_write(path: str, flag: str, *endings: str) -> Path:
+    """A file that may be written: its name tells what it holds, and its folder can be written to."""
+    file = Path(path)
+    if file.suffix.lower() not in endings:
+        raise UsageError(f"{flag} must be a file that ends in {' or '.join(endings)}, but is {path}.")
+    if file.is_dir():
+        raise UsageError(f"{flag}: {path} must be a file to write, but is a folder.")
+    folder(str(file.parent), flag)
+    return file
+
+
+def keep_inputs(files: Iterable[Path], read: Mapping[str, str | None], flag: str = "--out") -> None:
+    """Refuse to write over a file that is read; asked for before a run.
+
+    Args:
+        files: What may be written.
+        read: Files that are read, by what they are called in messages; `None` for those that are not given.
+        flag: The option that says where to write.
+    """
+    sources = {where: Path(path) for where, path in read.items() if path is not None and Path(path).exists()}
+    for file in files:
+        for where, source in sources.items():
+            if file.exists() and file.samefile(source):
+                raise UsageError(
+                    f"{flag} must not write over what is read, but {file} is {where}; name another {flag}."
+                )
+
+
+def pictures(stem: Path) -> list[Path]:
+    """The files of a picture."""
+    return [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")]
+
+
+def drop_others(files: Iterable[Path], written: Sequence[Path]) -> None:
+    """Remove files of an earlier run that would be taken for some of this one, and say so; of no use if it wrote none.
+
+    Args:
+        files: What the command writes under some flags.
+        written: What it has written now.
+    """
+    for file in files:
+        if written and file not in written and file.is_file():
+            file.unlink()
+            say(f"dln: {file} was of an earlier run, and is removed.")
 
 
 def print_json(payload: dict[str, Any]) -> None:

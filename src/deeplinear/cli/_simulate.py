@@ -12,11 +12,10 @@ def simulate_command(flags: dict[str, Any], config: str | None, as_json: bool) -
     settings = resolve(SIMULATE, flags, config)
     numerics()
     from deeplinear.cli._build import build
-    from deeplinear.cli._output import code_of, complain, execute, payload, write
-    from deeplinear.cli._shell import folder
+    from deeplinear.cli._output import code_of, complain, execute, payload, place_of, write
 
     run = build(settings)
-    out = None if settings["out"] is None else folder(settings["out"])
+    out = place_of(settings, config, "run")
     trajectory = execute(
         run, max_steps=settings["max-steps"], wall_limit=settings["wall-limit"], description="simulate"
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deeplinear._about import read_float
 from deeplinear.cli._files import read_array
 from deeplinear.cli._lines import GAPS, TEXT, as_number, read_lines
 from deeplinear.cli._shell import UsageError
@@ -38,20 +39,20 @@ class Table:
 
 
 def read_table(
-    path: str, where: str, *, gaps: bool = False, text: bool = False, header: bool = False, index: bool = False
+    path: str, where: str, *, gaps: bool = False, text: bool = False, header: bool | None = None, index: bool = False
 ) -> Table:
     """The table of a file: .csv, .tsv or .txt with or without a header line and names of rows, .npy or .npz.
 
-    A first line in which some cell is no number is a header, and so is one whose first cell is empty above names of
-    rows; a first column in which some cell is no number holds the names of the rows. All other cells must be numbers,
-    or gaps or text where these are welcome.
+    A first line of names is a header; above names of rows also one of numbers behind a name, and any whose first cell
+    is empty. Names beside numbers in the first line are refused. A first column in which some cell is no number holds
+    the names of the rows. All other cells must be numbers, or gaps or text where these are welcome.
 
     Args:
         path: The file.
         where: What it is called in messages.
         gaps: Whether cells may be empty.
         text: Whether cells may hold text; their values are NaN, and `without_gaps` refuses their columns.
-        header: The first line is a header even if it looks like numbers.
+        header: The first line is a header even if it looks like numbers; `None` where users cannot say so.
         index: The first column holds names even if they look like numbers.
     """
     if Path(path).suffix.lower() not in TEXT:
@@ -63,9 +64,7 @@ def read_table(
             raise UsageError(f"{where}: {path} must have no gaps, but row {row + 1}, column {column + 1} is NaN.")
         return Table(values, tuple(str(column + 1) for column in range(values.shape[1])))
     lines, comma = read_lines(path, where)
-    labels = any(_number(cells[0]) is None for _, cells in lines[1:])
-    cornered = labels and lines[0][1][0] == ""
-    named = header or cornered or any(_number(cell) is None for cell in lines[0][1])
+    named = header or _is_header(lines, f"{where}: the first line of {path}", header is not None)
     head, body = (lines[0][1] if named else []), lines[1:] if named else lines
     if not body:
         raise UsageError(f"{where}: {path} must hold numbers below its header line, but holds none.")
@@ -75,7 +74,7 @@ def read_table(
     for line, cells in body:
         if len(cells) != width:
             raise UsageError(f"{where}: each line of {path} must have {width} cells, but line {line} has {len(cells)}.")
-    labelled = width > 1 and (index or any(_number(cells[0]) is None for _, cells in body))
+    labelled = width > 1 and (index or any(_is_name(cells[0]) for _, cells in body))
     first = 1 if labelled else 0
     values = np.empty((len(body), width - first))
     words: dict[int, str] = {}
@@ -108,6 +107,28 @@ def read_table(
     )
 
 
+def _is_header(lines: list[tuple[int, list[str]]], what: str, may_say: bool) -> bool:
+    """Whether the first line holds names of columns, or a refusal if it holds names and numbers beside each other.
+
+    Args:
+        lines: All lines.
+        what: What the first line is called in messages.
+        may_say: Whether there is an option `--header`.
+    """
+    number, first = lines[0]
+    labels = len(lines) > 1 and any(_is_name(cells[0]) for _, cells in lines[1:])
+    if labels and first[0] == "":
+        return True
+    start = 1 if labels and len(first) > 1 and len(first) == len(lines[1][1]) else 0
+    cells = [cell for cell in first[start:] if cell.lower() not in GAPS]
+    names = [cell for cell in cells if _is_name(cell)]
+    if names and len(names) < len(cells):
+        advice = "; give --header if it names them" if may_say else ""
+        found = f"line {number}, column {first.index(names[0], start) + 1} holds '{names[0]}' beside numbers"
+        raise UsageError(f"{what} must name all columns or none, but {found}{advice}.")
+    return bool(names) or (start > 0 and _is_name(first[0]) and None not in map(as_number, cells))
+
+
 @dataclasses.dataclass(frozen=True)
 class EntryList:
     """Entries of a matrix one by one; rows and columns may have any names.
@@ -128,7 +149,7 @@ class EntryList:
 def read_entries(path: str, where: str, *, header: bool = False, like: EntryList | None = None) -> EntryList:
     """A list of row, column, value, or of row, column where `like` is given; further columns are not read.
 
-    The first line is a header if its value is text and it names no row and no column of other lines. Where there are no
+    The first line is a header if it holds no number and names no row and no column of other lines. Where there are no
     values it is one if it says the same as that of `like`, or row, column, or is text above numbers.
 
     Args:
@@ -177,7 +198,8 @@ def _is_head(head: tuple[str, ...], body: list[tuple[int, list[str]]], like: Ent
     """Whether the first line of a list of entries is a header."""
     others = [{cells[place] for _, cells in body} for place in range(2)]
     if like is None:
-        return _number(head[2]) is None and not any(name in names for name, names in zip(head, others, strict=False))
+        words = all(_is_name(cell) for cell in head[:3])
+        return words and not any(name in names for name, names in zip(head, others, strict=False))
     words = [word.lower() for word in head[:2]]
     if words == ["row", "column"] or words == [word.lower() for word in like.head[:2]]:
         return True
@@ -239,6 +261,17 @@ def without_gaps(
     return values
 
 
+def check_columns(values: np.ndarray, names: Sequence[str], where: str) -> None:
+    """Refuse columns so large or so small that they cannot be divided by their spreads."""
+    from deeplinear.core import check_size
+
+    try:
+        for name, column in zip(names, values.T, strict=True):
+            check_size(where, f"column '{name}'", column)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def write_table(file: Path, values: np.ndarray, like: Table, kept: np.ndarray | None = None) -> Path:
     """Write numbers in the form of a table that was read; cells marked by `kept` as they were written there."""
     with file.open("w", newline="", encoding="utf-8") as stream:
@@ -259,6 +292,17 @@ def _number(cell: str) -> float | None:
     if cell.lower() in GAPS:
         return float("nan")
     return as_number(cell)
+
+
+def _is_name(cell: str) -> bool:
+    """Whether a cell is neither a number, finite or not, nor a gap."""
+    if cell.lower() in GAPS:
+        return False
+    try:
+        read_float(cell)
+    except ValueError:
+        return True
+    return False
 
 
 def names_of(table: Table, places: Sequence[int] | np.ndarray) -> list[str]:

@@ -11,6 +11,7 @@ from deeplinear.core._errors import (
     check_finite as check_finite,
     check_number as check_number,
     check_shape as check_shape,
+    check_size as check_size,
     check_x64 as check_x64,
     is_concrete as is_concrete,
 )
@@ -55,5 +56,5 @@ from deeplinear.core._ranks import (
     stable_rank as stable_rank,
 )
 from deeplinear.core._stabilised import Stabilised as Stabilised
-from deeplinear.core._trajectory import Trajectory as Trajectory
+from deeplinear.core._trajectory import Trajectory as Trajectory, netcdf_bytes as netcdf_bytes
 from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack

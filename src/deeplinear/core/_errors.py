@@ -9,6 +9,9 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Sizes of data between which squares and their quotients are numbers."""
+
 
 class RESULTS(enum.IntEnum):
     """How a run ended. The text of each member is the message a person reads."""
@@ -142,6 +145,16 @@ def check_finite(where: str, name: str, array: Any) -> None:
         index = tuple(int(i) for i in bad[0])
         value = np.asarray(array)[index]
         raise ValueError(f"{where}: {name} must be finite, but entry {index} is {value} ({len(bad)} such in all).")
+
+
+def check_size(where: str, name: str, array: Any) -> None:
+    """Refuse numbers so large or so small that their squares are none; zeros alone pass."""
+    size = float(np.abs(array).max())
+    if not (SMALLEST <= size <= LARGEST or size == 0):
+        raise ValueError(
+            f"{where}: the largest number of {name} must lie between {SMALLEST:g} and {LARGEST:g}, but is {size:.3g}; "
+            "take other units."
+        )
 
 
 def check_shape(where: str, name: str, array: Any, shape: Sequence[int | None]) -> None:

@@ -1,6 +1,7 @@
 """The record of a run, whatever made it: a simulation, a closed form, an ensemble."""
 
 import dataclasses
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -242,7 +243,7 @@ class Trajectory:
         """
         data, text = _files(path)
         with replacing(text) as summary, replacing(data) as arrays:
-            self.to_xarray().to_netcdf(arrays, engine="h5netcdf")
+            arrays.write_bytes(netcdf_bytes(self.to_xarray()))
             summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
         return data
 
@@ -302,6 +303,26 @@ class Trajectory:
             info=json.loads(dataset.attrs["info"]),
             state=numbered("state."),
         )
+
+
+def netcdf_bytes(dataset: "xarray.Dataset") -> bytes:
+    """A dataset as a NetCDF file in memory. Files are written from it, as HDF5 ends the program where a disk is full.
+
+    Example:
+        >>> import io, xarray
+        >>> file = netcdf_bytes(xarray.Dataset({"x": ("n", [1.0, 2.0])}))
+        >>> float(xarray.load_dataset(io.BytesIO(file), engine="h5netcdf")["x"].sum())
+        3.0
+    """
+    from xarray.backends import H5NetCDFStore
+
+    file = io.BytesIO()
+    store = H5NetCDFStore.open(file, mode="w", lock=False)  # Dask workers have no locks for memory.
+    try:
+        dataset.dump_to_store(store)
+    finally:
+        store.close()
+    return file.getvalue()
 
 
 def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from deeplinear.core import check_size
 from deeplinear.estimators._base import matched_std
 from deeplinear.estimators._regression_path import Layers, Task
 
 WHERE = "DeepLinearRegressor"
-LEAST, MOST = 1e-100, 1e100
-"""Sizes of data between which squares and their quotients are numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +53,7 @@ class Frame:
     ) -> "Frame":
         """Coordinates of data; with `every` also of axes on which the inputs do not vary, unless they are whitened."""
         for name, values in (("X", X), ("y", Y)):
-            size = float(np.abs(values).max())
-            if not (LEAST <= size <= MOST or size == 0):
-                raise ValueError(
-                    f"{WHERE}: the largest number of {name} must lie between {LEAST:g} and {MOST:g}, but is "
-                    f"{size:.3g}; take other units."
-                )
+            check_size(WHERE, name, values)
         mean_x = X.mean(axis=0) if centred else np.zeros(X.shape[1])
         mean_y = Y.mean(axis=0) if centred else np.zeros(Y.shape[1])
         # Triangular factors hold all of the moments, without the loss of digits that squares bring.

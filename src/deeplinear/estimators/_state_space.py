@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
-from deeplinear.core import check_count, check_finite, check_number, check_shape, near_name
+from deeplinear.core import check_count, check_finite, check_number, check_shape, check_size, near_name
 from deeplinear.dynamics import Progress
 from deeplinear.estimators._base import in_64_bit
 from deeplinear.estimators._state_space_certificate import StateSpaceCertificate, certified
@@ -160,6 +160,9 @@ class LinearStateSpace(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         self._check_settings()
         inputs, outputs = self._read(X, y, reset=True)
+        for name, parts in (("X", inputs), ("y", outputs)):
+            for column, values in enumerate(np.concatenate(parts).T):
+                check_size(WHERE, f"column {column} of {name}", values)
         skip, memory = self._lengths(inputs)
         units = Units.of(inputs, outputs, self.fit_intercept, self.start == "rest")
         usable(WHERE, units, inputs)

@@ -6,12 +6,12 @@ is read as numbers only.
 """
 
 import collections
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from deeplinear.core import netcdf_bytes
 
 if TYPE_CHECKING:
     import xarray
@@ -41,10 +41,7 @@ def to_bytes(dataset: "xarray.Dataset") -> bytes:
     known = None if form is None else _FORMS.get(form)
     if known is not None:
         return _filled(known, dataset)
-    with tempfile.TemporaryDirectory() as folder:  # On a Dask worker xarray cannot write to memory.
-        path = Path(folder) / "data.nc"
-        dataset.to_netcdf(path, engine="h5netcdf")
-        data = path.read_bytes()
+    data = netcdf_bytes(dataset)
     if form is not None and len(data) <= LARGEST:
         _FORMS[form] = data
         while len(_FORMS) > FORMS:
