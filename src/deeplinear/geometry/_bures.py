@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, check_finite, check_shape, is_concrete
+from deeplinear.core import HypothesisError, Matrix, as_array, check_finite, check_shape, is_concrete
 from deeplinear.geometry._metric import checked_point
 
 SYMMETRIC = 1e-10
@@ -165,7 +165,7 @@ def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times siz
     """
     where = "bures_geodesic"
     a, b = _pair(where, start, end)
-    t = jnp.asarray(times, dtype=float)
+    t = as_array(times, float)
     check_finite(where, "times", t)
     return _geodesic(a, b, t)
 
@@ -186,7 +186,7 @@ def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*t
     where = "bures_exponential"
     a, p = _definite(where, "start", start), _symmetric(where, "momentum", momentum)
     check_shape(where, "momentum", p, a.shape)
-    t = jnp.asarray(times, dtype=float)
+    t = as_array(times, float)
     check_finite(where, "times", t)
     return _exponential(a, p, t)
 

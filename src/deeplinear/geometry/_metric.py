@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 from deeplinear.core import (
     HypothesisError,
     Matrix,
+    as_array,
     check_finite,
     check_shape,
     check_x64,
@@ -49,7 +50,7 @@ def checked_depth(where: str, depth: Any, *, finite: bool = False) -> float:
 def checked_point(where: str, name: str, value: Any) -> Matrix:
     """A matrix of finite numbers, or a refusal."""
     check_x64(where)
-    matrix = jnp.asarray(checked_layer(where, name, value), dtype=float)
+    matrix = as_array(checked_layer(where, name, value), float)
     check_shape(where, name, matrix, (None, None))
     check_finite(where, name, matrix)
     return matrix
@@ -78,7 +79,7 @@ def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False)
     where = "metric_eigenvalue"
     check_x64(where)
     checked_depth(where, depth)
-    first, second = (jnp.asarray(checked_layer(where, n, v), dtype=float) for n, v in (("a", a), ("b", b)))
+    first, second = (as_array(checked_layer(where, n, v), float) for n, v in (("a", a), ("b", b)))
     for name, values in (("a", first), ("b", second)):
         check_finite(where, name, values)
         if is_concrete(values) and np.any(np.asarray(values) < 0):

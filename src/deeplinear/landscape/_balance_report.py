@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_count, check_number, check_x64
+from deeplinear.core import Matrix, Params, as_array, check_count, check_number, check_x64
 from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -215,7 +215,7 @@ def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matr
             f"descent_drift: problem.model must be a DeepLinear network, but is {type(problem.model).__name__}: where "
             "weights are fixed, laws may break already to first order."
         )
-    eta = jnp.asarray(lr, dtype=float)
+    eta = as_array(lr, float)
     bare = Problem(problem.model, problem.loss)
     pulls = bare.gradient(params)
     kept = 1 - eta * problem.l2
