@@ -155,6 +155,7 @@ INTERVAL = Check(
     measure=each(_measure_open),
     draw=_draw_open,
     violations=(Violation("one moment less", lambda rng: _draw_open(rng, 1)),),
+    version=2,
 )
 
 
