@@ -58,6 +58,19 @@ def test_continuation_and_student(files: Path) -> None:
     assert "shown by the numbers" in text and "Extrapolates" in text and "hypotheses" in text
 
 
+def test_bounds_are_written_outwards(tmp_path: Path) -> None:
+    """Mass at both ends and at one point between has the same four numbers, and the largest fifth."""
+    x, p = np.array([0.5, -0.3, 0.9, 0.1]), np.array([1.0, 0.7, 0.4, 0.2])
+    h = [float(p @ x**j) for j in range(4)]
+    (tmp_path / "response.csv").write_text("".join(f"{value!r}\n" for value in h))
+    dln("extrapolate", tmp_path / "response.csv", "--horizon", 5, "--out", tmp_path, "--no-plot")
+    with (tmp_path / "response-continued.csv").open(encoding="utf-8") as stream:
+        cell = list(csv.DictReader(stream))[4]["largest"]
+    between = (h[3] - h[1]) / (h[2] - h[0])
+    largest = h[2] - (h[0] - h[2]) / (1 - between**2) * between**2 * (1 - between**2)
+    assert largest <= float(cell) < largest + 2e-9 and len(cell) <= 12
+
+
 def test_what_is_open_is_said(files: Path) -> None:
     text = dln("extrapolate", files / "column.txt", "--known", 4, "--horizon", 8, "--out", files, "--no-plot").stdout
     assert "or more: the numbers do not say" in text and "open: balanced systems differ by up to" in text

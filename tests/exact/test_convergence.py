@@ -156,6 +156,50 @@ def test_rates_and_delays_in_closed_form() -> None:
     assert report.delay == pytest.approx(6 / 16) and "delayed by" in str(report) and not report.guaranteed
 
 
+@pytest.mark.covers("exact:F23", "exact:S23")
+@pytest.mark.parametrize(
+    ("widths", "lam", "strengths", "rate"),
+    [
+        ((4, 2, 2), -2.0, (2.0,), math.sqrt(5) - 1),  # directions as fast as λ/2 are left over on the wider side
+        ((4, 2, 2), -2.0, (), 2.0),
+        ((4, 2, 2), 2.0, (2.0,), 2.0),  # the larger layer fills its side
+        ((2, 2, 4), 2.0, (5.0,), 2.0),  # the strong mode turns faster than the others fade
+        ((3, 2, 3), -2.0, (2.0,), math.sqrt(5) - 1),
+        ((3, 3, 3), 1.0, (2.0, 0.7), 1.0),
+        ((3, 2, 3), 0.0, (2.0, 0.7), 0.7),  # no hidden unit is left over
+        ((3, 1, 3), 0.0, (2.0, 2.0), 2.0),  # two modes for one unit: the start says where between them it ends
+    ],
+)
+def test_late_rate_where_the_target_lacks_rank(
+    widths: tuple[int, int, int], lam: float, strengths: tuple[float, ...], rate: float, seed: int
+) -> None:
+    """The slope of the distance from the end of the integrated flow; targets with rounding for their zeros."""
+    rng = np.random.default_rng(seed)
+    layers, target = draw(rng, widths, lam, strengths)
+    assert float(late_rate(target, lam, widths[1])) == pytest.approx(rate, rel=1e-9)
+    assert diagnose(jaxed(layers), target).rate == pytest.approx(rate, rel=1e-9)
+    times = [10 / rate, 13 / rate, 26 / rate]
+    *late, end = (w2 @ w1 for w1, w2 in path(layers, target, times[-1], times))
+    slope = math.log(np.linalg.norm(late[0] - end) / np.linalg.norm(late[1] - end)) * rate / 3
+    assert slope == pytest.approx(rate, rel=0.06)
+
+
+def test_modes_of_strength_zero_are_none(seed: int) -> None:
+    """Nothing is missing, delayed or obstructed because of them; at λ = 0 they fade like 1/t."""
+    rng = np.random.default_rng(seed)
+    layers, target = draw(rng, (3, 3, 3), 0.0, (2.0,))
+    for sign in (1.0, -1.0):  # of the determinant of rounding
+        flipped = target + sign * 1e-17 * np.eye(3)
+        report = diagnose(jaxed(layers), flipped)
+        assert report.missing == 0 and not report.obstructed and report.limit_loss == 0 and report.rate == 0
+        assert "like 1/t" in str(report) and "never" not in str(report)
+    early, late = (np.linalg.norm(w2 @ w1 - target) for w1, w2 in path(layers, target, 4000.0, [2000.0, 4000.0]))
+    assert early / late == pytest.approx(2, rel=0.01)
+    layers, target = draw(rng, (4, 2, 2), -2.0, (2.0,))
+    assert diagnose(jaxed(layers), target).delay == pytest.approx(0.5) and "never" not in str(report)
+    assert diagnose(jaxed(layers), 0 * target).delay == 0
+
+
 def kernel_distance(start: Layers, end: Layers) -> float:
     def kernel(layers: Layers) -> np.ndarray:
         w1, w2 = layers

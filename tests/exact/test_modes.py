@@ -1,5 +1,7 @@
 """One mode of two layers, against mpmath with enough digits, SciPy on the scalar equation, and values by hand."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -8,6 +10,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from deeplinear.exact import (
+    layer_mode_time,
     learning_time,
     mode_progress,
     mode_progress_lazy,
@@ -240,3 +243,11 @@ def test_arguments_are_checked():
         mode_progress(jnp.zeros(2), jnp.zeros(3), 1.0, 0.0)
     with pytest.raises(ValueError, match="lam must be a number"):
         mode_progress(1.0, 0.3, 1.5, np.nan)
+
+
+@pytest.mark.parametrize("fraction", [2.0, 1.0, 0.0, math.nan])
+def test_fractions_beyond_the_way_stop_compiled_programs(fraction):
+    with pytest.raises(Exception, match="learning_time: fraction must be between 0 and 1"):
+        jax.jit(learning_time)(fraction, 0.3, 1.5, 2.0).block_until_ready()
+    with pytest.raises(Exception, match="layer_mode_time: fraction must be between 0 and 1"):
+        jax.jit(lambda part: layer_mode_time([0.1, 0.1, 0.1], 1.0, fraction=part))(fraction).block_until_ready()

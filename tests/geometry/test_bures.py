@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
@@ -172,3 +173,25 @@ def test_means_and_maps_of_hard_pairs_to_sixty_digits(seed: int) -> None:
     for first, second in (pair, pair[::-1]):
         np.testing.assert_allclose(geometric_mean(first, second), mean, atol=1e-7 * np.abs(mean).max())
     np.testing.assert_allclose(bures_map(*pair), carry, atol=1e-7 * np.abs(carry).max())
+
+
+@pytest.mark.parametrize("point", [2 * np.eye(2), np.array([[1.0, 0.4], [-0.2, 0.7]])])
+def test_gradients_at_equal_eigenvalues(point: np.ndarray) -> None:
+    other, weights = np.array([[2.0, 0.3], [0.3, 1.0]]), np.array([[0.3, -1.0], [0.5, 0.2]])
+    even = weights + weights.T
+    for function in (
+        lambda x: bures_distance(x @ x.T, other),
+        lambda x: bures_distance(other, x @ x.T),
+        lambda x: jnp.sum(weights * bures_map(x @ x.T, other)),
+        lambda x: jnp.sum(weights * bures_map(other, x @ x.T)),
+        lambda x: jnp.sum(weights * geometric_mean(x @ x.T, other)),
+        lambda x: jnp.sum(weights * geometric_mean(other, x @ x.T)),
+        lambda x: bures_inner(x @ x.T, other, even),
+    ):
+        found, h = np.zeros((2, 2)), 1e-3
+        for place in np.ndindex(2, 2):
+            unit = np.zeros((2, 2))
+            unit[place] = h
+            near, far = (float(function(point + k * unit)) - float(function(point - k * unit)) for k in (1, 2))
+            found[place] = (8 * near - far) / (12 * h)
+        np.testing.assert_allclose(jax.grad(function)(jnp.asarray(point)), found, atol=1e-9)

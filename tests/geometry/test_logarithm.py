@@ -281,3 +281,33 @@ def test_the_path_between_ends_of_different_sizes() -> None:
 def test_a_closed_form_that_overflows_is_not_called_converged() -> None:
     found = geodesic_between(1e200 * np.eye(2), -1e200 * np.eye(2), 1)
     assert not found.converged and math.isnan(found.length) and "too large" in found.message
+
+
+def aligned(values: np.ndarray) -> np.ndarray:
+    """The numbers at an address that is a multiple of 64, where JAX may take the memory of NumPy as it is."""
+    memory = np.empty(values.nbytes + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    found = memory[begin : begin + values.nbytes].view(float).reshape(values.shape)
+    found[...] = values
+    return found
+
+
+@pytest.mark.parametrize(("depth", "method"), [(2, "auto"), (1, "auto"), (2, "collocation")])
+def test_a_connection_has_memory_of_its_own(depth: int, method: str) -> None:
+    start, end = aligned(np.eye(2)), aligned(np.diag([2.0, 3.0]))
+    found = geodesic_between(start, end, depth, method=method)
+    start[...] = end[...] = 7.0
+    np.testing.assert_array_equal(found.start, np.eye(2))
+    np.testing.assert_array_equal(found.end, np.diag([2.0, 3.0]))
+    np.testing.assert_allclose(found.path([0.0, 1.0]).points[-1], np.diag([2.0, 3.0]), atol=1e-9)
+
+
+def test_the_angle_at_depth_one() -> None:
+    turn = np.array([[math.cos(0.76 * math.pi), -math.sin(0.76 * math.pi)], [math.sin(0.76 * math.pi), 0.0]])
+    turn[1, 1] = turn[0, 0]
+    for depth in (1, 2):
+        assert geodesic_between(2 * np.eye(2), turn, depth).angle == pytest.approx(0.76 * math.pi, abs=1e-12)
+    assert geodesic_between(2 * np.eye(2), np.diag([1.0, 0.0]), 1).angle == 0.0  # a singular end has no such factor
+    line = geodesic_between(np.eye(2), -np.eye(2), 1)
+    assert line.angle == pytest.approx(math.pi) and not line.warning  # straight lines are the shortest
+    assert geodesic_between(np.eye(2), np.diag([1.0, -1.0]), 1).angle == pytest.approx(math.pi)

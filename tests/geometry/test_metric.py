@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
@@ -214,3 +216,42 @@ def test_a_zero_direction_is_frozen_at_infinite_depth() -> None:
     assert np.sum(values < 1e-12) == 12
     moved = Metric(math.inf).apply(point, np.outer(left[:, 0], right[:, 3]))
     assert float(np.abs(moved).max()) < 1e-12
+
+
+def slopes(function: Callable[[np.ndarray], float], point: np.ndarray) -> np.ndarray:
+    """The gradient by differences of fourth order."""
+    found, h = np.zeros(point.shape), 1e-3
+    for place in np.ndindex(point.shape):
+        unit = np.zeros(point.shape)
+        unit[place] = h
+        near, far = (float(function(point + k * unit)) - float(function(point - k * unit)) for k in (1, 2))
+        found[place] = (8 * near - far) / (12 * h)
+    return found
+
+
+TURN = np.array([[math.cos(0.7), -math.sin(0.7)], [math.sin(0.7), math.cos(0.7)]])
+FIRST, SECOND = np.array([[0.3, -1.0], [0.5, 0.2]]), np.array([[1.0, 0.1], [-0.4, 0.6]])
+
+
+@pytest.mark.parametrize("point", [2 * np.eye(2), TURN, np.array([[1.0, 0.4], [-0.2, 0.7]])])
+@pytest.mark.parametrize("depth", [1, 3, math.inf])
+def test_gradients_at_equal_singular_values(point: np.ndarray, depth: float) -> None:
+    metric = Metric(depth)
+    for function in (
+        lambda x: metric.inner(x, FIRST, SECOND),
+        lambda x: metric.norm(x, SECOND),
+        lambda x: jnp.sum(FIRST * metric.apply(x, SECOND)),
+        lambda x: jnp.sum(FIRST * metric.inverse(x, SECOND)),
+        lambda x: jnp.sum(jnp.sin(metric.dense(x))),
+    ):
+        np.testing.assert_allclose(jax.grad(function)(jnp.asarray(point)), slopes(function, point), atol=1e-9)
+
+
+def test_derivatives_in_the_vector_need_no_rank() -> None:
+    """The operator is symmetric, so that its transpose is itself; only the point has to be square."""
+    for point in (np.diag([2.0, 0.0]), np.eye(2, 3)):
+        weights = np.arange(1.0, 1 + point.size).reshape(point.shape)
+        found = jax.grad(lambda z, p=point, w=weights: jnp.sum(w * Metric(3).apply(p, z)))(jnp.ones(point.shape))
+        np.testing.assert_allclose(found, Metric(3).apply(point, weights), atol=1e-12)
+    with pytest.raises(NotImplementedError, match=r"square point, but it has shape \(2, 3\)"):
+        jax.grad(lambda x: jnp.sum(Metric(3).apply(x, jnp.ones((2, 3)))))(jnp.eye(2, 3))

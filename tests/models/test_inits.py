@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checking import unchecked
+from deeplinear.core import check_key
 from deeplinear.models import (
     AbstractModel,
     AlphaM,
@@ -28,6 +30,7 @@ from deeplinear.models import (
     ScaledIdentity,
     TaskAligned,
     WarmStart,
+    random_mask,
 )
 
 SIGMAS = 6  # standard errors; a true statement fails once in 5e8 runs
@@ -323,3 +326,18 @@ def test_things_without_layers_are_refused():
         WarmStart(np.eye(2))
     with pytest.raises(TypeError, match="Explicit: params must be a tuple"):
         Explicit(np.eye(2))
+
+
+@pytest.mark.parametrize("key", [0, None, jax.random.split(jax.random.key(0)), jnp.zeros(2)])
+def test_what_is_no_key_is_refused(key):
+    model = DeepLinear((2, 2, 2))
+    for init in (Gaussian(0.1), Orthogonal(), LambdaBalanced(0.0, 0.1)):
+        with pytest.raises(TypeError, match=rf"{type(init).__name__}: key must be a key such as jax.random.key\(0\)"):
+            unchecked(type(init).__call__)(init, model, key)
+    with pytest.raises(TypeError, match="random_mask: key must be a key"):
+        unchecked(random_mask)(key, (2, 2), 1)
+
+
+def test_older_keys_are_keys():
+    unchecked(check_key)("here", jax.random.PRNGKey(3))
+    jax.vmap(lambda key: unchecked(check_key)("here", key))(jax.random.split(jax.random.key(0)))

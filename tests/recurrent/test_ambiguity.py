@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import HypothesisError
-from deeplinear.recurrent import extrapolation_interval, moment_openness, upper_principal_moment
+from deeplinear.recurrent import continuation, extrapolation_interval, moment_openness, upper_principal_moment
 
 ATOMS, WEIGHTS = [-0.5, 0.3, 0.9], [0.3, 0.3, 0.4]
 
@@ -62,10 +62,40 @@ def test_the_upper_principal_moment(low: float, high: float) -> None:
     found = float(upper_principal_moment(ATOMS, WEIGHTS, low=low, high=high))
     assert found == pytest.approx(principal_by_digits(ATOMS, WEIGHTS, low, high), rel=1e-13)
     w = moments(ATOMS, WEIGHTS, 7)
-    interval = extrapolation_interval(w[:6], 6, low=low, high=high, atoms=ATOMS, points=4001)
-    assert float(interval.upper) == pytest.approx(found, abs=1e-6)
-    assert float(interval.upper) <= found + 1e-9  # the grid finds it from within
+    interval = extrapolation_interval(w[:6], 6, low=low, high=high, atoms=ATOMS, points=401)
+    assert float(interval.upper) == pytest.approx(found, abs=2e-9)
     assert float(interval.lower) == pytest.approx(w[6], abs=1e-9)
+
+
+@pytest.mark.covers("rnn:F20")
+@pytest.mark.parametrize("index", [4, 5, 7])
+def test_the_ends_are_bounds(index: int) -> None:
+    """Four known numbers: the ends against measures with the same moments, some of them just beyond a coarse search.
+
+    Gauss' rule is one, mass at both ends with one point between another; the ends belong to them if the index is even.
+    """
+    x, p = np.array([0.5, -0.3, 0.9, 0.1]), np.array([1.0, 0.7, 0.4, 0.2])
+    with mpmath.workdps(40):
+        h = [mpmath.fsum(mpmath.mpf(w) * mpmath.mpf(a) ** j for w, a in zip(p, x, strict=True)) for j in range(8)]
+        between = (h[3] - h[1]) / (h[2] - h[0])  # 1 - x^2 turns the upper measure into one point
+        mass = (h[0] - h[2]) / (1 - between**2)
+        rest, tilt = h[0] - mass, h[1] - mass * between
+        upper = mass * between**index + (rest + tilt) / 2 + (rest - tilt) / 2 * (-1) ** index
+        square = mpmath.matrix([[h[0], h[1]], [h[1], h[2]]])
+        c = mpmath.lu_solve(square, mpmath.matrix([-h[2], -h[3]]))
+        one, other = mpmath.polyroots([1, c[1], c[0]])
+        weight = (h[1] - h[0] * other) / (one - other)
+        lower = weight * one**index + (h[0] - weight) * other**index
+    found = extrapolation_interval([p @ x**j for j in range(4)], index, low=-1, high=1)
+    inner = sorted((float(lower), float(upper)))
+    assert found.error < 1e-8
+    assert float(found.lower) - found.error <= inner[0] + 1e-14 and inner[1] - 1e-14 <= float(found.upper) + found.error
+    if index % 2 == 0:
+        assert float(found.lower) == pytest.approx(inner[0], abs=2e-9)
+        assert float(found.upper) == pytest.approx(inner[1], abs=2e-9)
+    going_on = continuation([p @ x**j for j in range(4)], index + 1)
+    assert going_on.lower is not None and going_on.upper is not None
+    assert float(going_on.lower[index]) <= inner[0] + 1e-14 and inner[1] - 1e-14 <= float(going_on.upper[index])
 
 
 @pytest.mark.covers("rnn:F20")

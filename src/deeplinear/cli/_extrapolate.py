@@ -2,6 +2,8 @@
 
 import csv
 import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +178,17 @@ def _write(file: Path, found: Any, values: Any, played: Any) -> Path:
         writer = csv.writer(stream)
         writer.writerow(["j", *columns])
         lists = [[] if column is None else np.asarray(column).tolist() for column in columns.values()]
+        written = [_outwards(name) if name in ("least", "largest") else "{:.17g}".format for name in columns]
         for index in range(len(found.response)):
-            writer.writerow([index, *(f"{c[index]:.17g}" if index < len(c) else "" for c in lists)])
+            cells = (say(c[index]) if index < len(c) else "" for say, c in zip(written, lists, strict=True))
+            writer.writerow([index, *cells])
     return file
+
+
+def _outwards(name: str) -> Callable[[float], str]:
+    """How a bound is written: with the ten digits that are known of it, rounded away from what it bounds."""
+    context = Context(prec=10, rounding=ROUND_FLOOR if name == "least" else ROUND_CEILING)
+    return lambda value: str(context.create_decimal_from_float(value))
 
 
 def _draw(stem: Path, name: str, found: Any, values: Any, played: Any) -> list[Path]:

@@ -9,6 +9,7 @@ from deeplinear.core._errors import (
     NumericalError as NumericalError,
     check_count as check_count,
     check_finite as check_finite,
+    check_key as check_key,
     check_number as check_number,
     check_shape as check_shape,
     check_size as check_size,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -164,6 +165,15 @@ def check_shape(where: str, name: str, array: Any, shape: Sequence[int | None]) 
     if not fits:
         wanted = "(" + ", ".join("any" if w is None else str(w) for w in shape) + ")"
         raise ValueError(f"{where}: {name} must have shape {wanted}, but has shape {actual}.")
+
+
+def check_key(where: str, key: Any, name: str = "key") -> None:
+    """Refuse anything that is not one key of JAX's random numbers."""
+    kind = getattr(key, "dtype", None)
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(kind, jax.dtypes.prng_key)
+    raw = isinstance(key, jax.Array | np.ndarray) and kind == np.uint32 and np.ndim(key) == 1
+    if not raw and not (typed and key.ndim == 0):
+        raise TypeError(f"{where}: {name} must be a key such as jax.random.key(0), but is {key!r}.")
 
 
 def check_x64(where: str) -> None:

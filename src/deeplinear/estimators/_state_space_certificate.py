@@ -76,8 +76,8 @@ class StateSpaceCertificate(NamedTuple):
             interval = extrapolation_interval(
                 self.response[: self.known], index, low=-reach, high=reach, atoms=atoms, tolerance=accuracy
             )
-            low[index] = min(float(interval.lower), self.response[index])
-            high[index] = max(float(interval.upper), self.response[index])
+            low[index] = min(float(interval.lower) - interval.error, self.response[index])
+            high[index] = max(float(interval.upper) + interval.error, self.response[index])
         return low, high
 
 

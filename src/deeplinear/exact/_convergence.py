@@ -31,7 +31,7 @@ from deeplinear.core import (
 )
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._printed_forms import overlaps
-from deeplinear.exact._representations import limit
+from deeplinear.exact._representations import RANK_TOLERANCE, limit
 from deeplinear.exact._riccati import Correlations, Eigensystem, correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import checked_two_layers
 
@@ -70,10 +70,13 @@ class Diagnosis:
         overlap_bound: Lower bound $|\lambda|/(\|W_1\|_2 + \|W_2\|_2)$ of the smallest overlap if so, else 0.
         obstructed: Whether the sign of the determinant, which cannot change, is that of the wrong side.
         bottleneck: Whether the hidden width is too small for the task.
-        missing: Number of modes within reach of the hidden width that are never learned.
+        missing: Number of modes within reach of the hidden width that are never learned; those of strength zero,
+            of which there is nothing to learn, do not count.
         limit_loss: What is left of $\tfrac12\|W_2W_1 - \Sigma\|_F^2$ at infinite time.
-        rate: Rate $r$ of $\|W_2W_1(t) - W_2W_1(\infty)\|_F \sim e^{-rt}$ where no mode is missing, else `nan`.
-        delay: Time $|\lambda|/s_{\min}^2$ for which the rich phase is delayed; 0 where it is not.
+        rate: Rate $r$ of $\|W_2W_1(t) - W_2W_1(\infty)\|_F \sim e^{-rt}$ where no mode is missing, else `nan`; 0
+            where the approach is not exponential.
+        delay: Time $|\lambda|/s_{\min}^2$ for which the rich phase is delayed, with the weakest mode within reach
+            that is not zero; 0 where it is not.
     """
 
     widths: tuple[int, int, int]
@@ -108,8 +111,10 @@ class Diagnosis:
         if self.missing:
             rows.append(("never learned", f"{self.missing} mode{'s' * (self.missing > 1)} within reach"))
         rows.append(("reduced loss", f"{self.limit_loss:.6g} at infinite time"))
-        if self.converges:
+        if self.converges and self.rate > 0:
             rows.append(("late rate", f"{self.rate:.6g} of the product; the loss falls at twice this rate"))
+        elif self.converges:
+            rows.append(("late rate", "none: modes of strength zero fade like 1/t, not exponentially"))
         if self.delay > 0:
             rows.append(("rich phase", f"delayed by a time of about {self.delay:.6g}"))
         return rows
@@ -132,6 +137,13 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
     So it grows like $|\lambda|$ on the lazy side and falls like $s^2/|\lambda|$ on the other. The loss falls at twice
     the rate. Behind a bottleneck of $k$ units it is $s_{\lambda,k} - s_{\lambda,k+1}$; where the hidden layer is as
     wide as the wider side, which is then filled, $s_\lambda + |\lambda_\perp|$.
+
+    In general the $k$ fastest of the growing directions are filled. A filled one turns towards every other one at the
+    difference of their eigenvalues, except towards those as fast as itself: which of these are filled is left to the
+    start and stays. For a target of rank $r$ below $k$ and below both widths all directions without a mode on the side
+    of the larger layer grow at $|\lambda|/2$, and the product of such modes fades at the rate $|\lambda|$. So the rate
+    is the smaller of $s_{\lambda,r} - |\lambda|/2$ and $|\lambda|$; the latter where that side is filled or $r = 0$.
+    At $\lambda = 0$ they fade like $1/t$. Singular values below $10^{-12}$ of the largest are zero.
 
     Args:
         target: $\Sigma$, (out, in).
@@ -159,21 +171,32 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
 @functools.partial(jax.jit, static_argnums=2)
 def _late_rate(sigma: Matrix, lam: Float[Array, ""], hidden: int) -> Float[Array, ""]:
     out, inp = sigma.shape
-    modes = min(inp, out)
-    strengths, half = spectrum(sigma), lam / 2
-    speeds = jnp.hypot(strengths, half)
-    if hidden < modes:
-        k = hidden - 1
-        total = speeds[k] + speeds[k + 1]
-        gap = (strengths[k] - strengths[k + 1]) * (strengths[k] + strengths[k + 1])
-        return gap / jnp.where(total > 0, total, 1.0)
-    if inp == out:
-        return 2 * speeds[-1]
-    across = half if out > inp else -half
-    if hidden >= max(inp, out):
-        return speeds[-1] + jnp.abs(across)
-    slow = strengths[-1] ** 2 / jnp.where(across > 0, speeds[-1] + across, 1.0)
-    return jnp.where(across > 0, slow, speeds[-1] - across)
+    modes, half = min(inp, out), jnp.abs(lam) / 2
+    found = spectrum(sigma)
+    zero = RANK_TOLERANCE * found[0]
+    strengths = jnp.where(found > zero, found, 0.0)
+    across = jnp.sign(lam) * np.sign(out - inp)
+    # Strengths of the directions that grow, strongest first; the complement is weaker than all where it does not.
+    growing = jnp.concatenate([strengths, jnp.full(abs(out - inp), jnp.where(across > 0, 0.0, -1.0))])
+    count = jnp.where(across > 0, min(hidden, inp + out - modes), min(hidden, modes))
+    last = growing[count - 1]
+    place = jnp.arange(len(growing))
+    equal, there = jnp.abs(growing - last) <= zero, growing >= 0
+
+    def least(gaps: Float[Array, " growing"], which: Array) -> Float[Array, ""]:
+        return jnp.min(jnp.where(which, gaps, jnp.inf))
+
+    def gap(high: Array, low: Array) -> Array:
+        total = jnp.hypot(high, half) + jnp.hypot(low, half)
+        return (high - low) * (high + low) / jnp.where(total > 0, total, 1.0)
+
+    shared = jnp.any(equal & there & (place >= count))
+    rate = jnp.hypot(last, half) + jnp.hypot(strengths[-1], half)  # towards what decays
+    if inp != out:
+        rate = jnp.where(across > 0, rate, jnp.minimum(rate, jnp.hypot(last, half) + half))
+    rate = jnp.minimum(rate, least(gap(last, growing), there & (place >= count) & ~equal))
+    rate = jnp.minimum(rate, least(gap(growing, last), shared & (place < count) & ~equal))
+    return jnp.where((last > 0) | (half > 0), rate, 0.0)
 
 
 def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Diagnosis:
@@ -213,11 +236,12 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
     sizes = np.linalg.svd(every[:, : min(hidden, every.shape[1])], compute_uv=False)
     singular = not sizes[-1] > SINGULAR * size
     bound = abs(number) / (np.linalg.norm(first, 2) + np.linalg.norm(second, 2)) if guaranteed else 0.0
-    signs = [np.linalg.slogdet(m)[0] for m in (second @ first, sigma)] if inp == out <= hidden else [0, 0]
-    learned = np.ones(modes, bool) if guaranteed else _learned(overlap, SINGULAR * size)
-    missing = int(min(hidden, modes) - learned.sum())
-    smallest = float(strengths[min(hidden, modes) - 1])
-    delayed = (out - inp) * number > 0 and hidden < max(inp, out)
+    present = strengths > RANK_TOLERANCE * strengths[0]
+    rank = int(present.sum())
+    signs = [np.linalg.slogdet(m)[0] for m in (second @ first, sigma)] if inp == out == rank <= hidden else [0, 0]
+    learned = present if guaranteed else present & _learned(overlap, SINGULAR * size)
+    missing = int(min(hidden, rank) - learned.sum())
+    delayed = (out - inp) * number > 0 and hidden < max(inp, out) and rank > 0
     return Diagnosis(
         widths=(inp, hidden, out),
         lam=number,
@@ -228,9 +252,9 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
         obstructed=bool(number == 0 and signs[0] * signs[1] < 0),
         bottleneck=hidden < modes,
         missing=missing,
-        limit_loss=float(0.5 * np.sum(strengths[~learned] ** 2)),
+        limit_loss=float(0.5 * np.sum(strengths[present & ~learned] ** 2)),
         rate=math.nan if missing else float(late_rate(sigma, number, hidden)),
-        delay=(abs(number) / smallest**2 if smallest > 0 else math.inf) if delayed else 0.0,
+        delay=abs(number) / float(strengths[min(hidden, rank) - 1]) ** 2 if delayed else 0.0,
     )
 
 
@@ -299,7 +323,7 @@ def regime(
         )
     if not report.rate > 0:
         raise HypothesisError(
-            "a target of full rank", 1.0, 0.0, "Without it the last approach is not exponential and never over."
+            "modes for all hidden units", 1.0, 0.0, "Modes of strength zero fade like 1/t at λ = 0: it is never over."
         )
     goal = limit(sigma, number, first.shape[0])  # or a refusal, which a compiled program could not make
     factor, system, beginning, ending, distance, loss = _ends(

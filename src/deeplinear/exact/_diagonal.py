@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 from deeplinear.core import (
     HypothesisError,
     Params,
+    as_array,
     check_number,
     check_x64,
     checked_params,
@@ -88,7 +89,7 @@ def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
         Array([[2.],
                [3.]], dtype=float64)
     """
-    layers = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params("diagonal_weights", "params", params))
+    layers = tuple(as_array(layer, float) for layer in checked_params("diagonal_weights", "params", params))
     modes = min(min(layer.shape) for layer in layers)
     for layer in layers:
         if is_concrete(layer):
@@ -114,7 +115,7 @@ def diagonal_layers(params: Params, weights: Float[Array, "depth modes"]) -> Par
         Array([[0.5, 0. ],
                [0. , 1. ]], dtype=float64)
     """
-    return _with_diagonals(tuple(jnp.asarray(layer, dtype=float) for layer in params), weights)
+    return _with_diagonals(tuple(as_array(layer, float) for layer in params), weights)
 
 
 @jax.jit

@@ -82,7 +82,7 @@ class _Frame(NamedTuple):
 
 
 def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
-    first, second = (jnp.asarray(layer, dtype=float) for layer in params)
+    first, second = (as_array(layer, float) for layer in params)
     for position, layer in enumerate((first, second)):
         check_finite(where, f"params[{position}]", layer)
     frame, old, small, largest = _seen(first, second)

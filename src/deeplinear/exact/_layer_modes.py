@@ -16,6 +16,7 @@ steps inside one panel invert the table, and beyond its ends time is elementary:
 import functools
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,6 +138,9 @@ def layer_mode_time(
         part = checked(where, "fraction", fraction, above=0)
         if is_concrete(part) and np.any(np.asarray(part) >= 1):
             raise ValueError(f"{where}: fraction must be less than 1, but is {float(np.max(np.asarray(part))):g}.")
+        if not is_concrete(part):
+            inside = jnp.all((part > 0) & (part < 1))
+            part = eqx.error_if(part, ~inside, f"{where}: fraction must be between 0 and 1, but is not.")
     elif product is not None and fraction is None:
         part = checked(where, "product", product)
     else:

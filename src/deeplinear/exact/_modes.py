@@ -227,6 +227,9 @@ def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam:
         The time $t$ with $\gamma(t)$ equal to the fraction; infinite where the mode is stuck before. Of the common
         shape of the arguments.
 
+    Raises:
+        ValueError: If the fraction is not between 0 and 1. Under a transformation this stops the run instead.
+
     Example:
         >>> round(float(learning_time(0.5, 0.3, 1.5, 2.0)), 10)
         0.2920506128
@@ -237,6 +240,9 @@ def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam:
     fraction = checked(where, "fraction", fraction, above=0)
     if is_concrete(fraction) and np.any(np.asarray(fraction) >= 1):
         raise ValueError(f"{where}: fraction must be less than 1, but is {float(np.max(np.asarray(fraction))):g}.")
+    if not is_concrete(fraction):
+        inside = jnp.all((fraction > 0) & (fraction < 1))
+        fraction = eqx.error_if(fraction, ~inside, f"{where}: fraction must be between 0 and 1, but is not.")
     mode, fraction = _checked(where, "fraction", fraction, start, target, lam)
     return _time(mode, fraction)
 

@@ -9,7 +9,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, check_finite, check_number, check_shape, check_x64, is_concrete
+from deeplinear.core import (
+    HypothesisError,
+    Matrix,
+    as_array,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    is_concrete,
+)
 
 BALANCE_TOLERANCE = 1e-8
 r"""Largest $\|W_2^\top W_2 - W_1 W_1^\top - \lambda I\|_F$, relative to $\|W_1\|_F^2 + \|W_2\|_F^2$, of layers that
@@ -67,7 +76,7 @@ def checked_two_layers(
     check_number(where, "tolerance", tolerance, above=0)
     if len(params) != 2:
         raise ValueError(f"{where}: params must be two layers, but has {len(params)}.")
-    first, second = (jnp.asarray(layer, dtype=float) for layer in params)
+    first, second = (as_array(layer, float) for layer in params)
     check_shape(where, "params[0]", first, (None, None))
     check_shape(where, "params[1]", second, (None, first.shape[0]))
     if 0 in (*first.shape, *second.shape):

@@ -29,6 +29,7 @@ from deeplinear.core import (
     NumericalError,
     Params,
     add_scaled,
+    as_array,
     check_finite,
     check_number,
     check_shape,
@@ -181,7 +182,7 @@ def balancing_flow(
     where = "balancing_flow"
     layers = checked_chain(where, params)
     _check_choice(where, "descent", descent, DESCENTS)
-    ts = jnp.asarray(checked_layer(where, "times", times), dtype=float)
+    ts = as_array(checked_layer(where, "times", times), float)
     check_shape(where, "times", ts, (None,))
     check_finite(where, "times", ts)
     if ts.shape[0] == 0 or float(ts[0]) < 0 or np.any(np.diff(np.asarray(ts)) <= 0):

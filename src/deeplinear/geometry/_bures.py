@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, check_finite, check_shape, is_concrete
+from deeplinear.core import HypothesisError, Matrix, as_array, check_finite, check_shape, is_concrete
 from deeplinear.geometry._metric import checked_point
 
 SYMMETRIC = 1e-10
@@ -42,12 +42,32 @@ def bures_map(start: Any, end: Any) -> Matrix:
     return _map(*_pair(where, start, end))
 
 
+@jax.custom_jvp
 @jax.jit
 def _map(a: Matrix, b: Matrix) -> Matrix:
+    return _map_frames(a, b)[0]
+
+
+def _map_frames(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, Matrix, Float[Array, " modes"]]:
+    """The map, the factor of the start, and the root between as eigenvectors and eigenvalues."""
     factor = jnp.linalg.cholesky(a)
     frame, values, _ = jnp.linalg.svd(factor.T @ _half(b))
     half = solve_triangular(factor, frame, lower=True, trans="T")
-    return _even((half * values) @ half.T)
+    return _even((half * values) @ half.T), factor, frame, values
+
+
+@_map.defjvp
+def _map_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
+    # TAT = B: with S = C^T dT C and R the root it is SR + RS = C^T (dB - T dA T) C.
+    mapped, factor, frame, values = _map_frames(*primals)
+    change = _lyapunov(frame, values, factor.T @ (_even(tangents[1]) - mapped @ _even(tangents[0]) @ mapped) @ factor)
+    change = solve_triangular(factor, change, lower=True, trans="T")
+    return mapped, _even(solve_triangular(factor, change.T, lower=True, trans="T"))
+
+
+def _lyapunov(vectors: Matrix, values: Float[Array, " modes"], matrix: Matrix) -> Matrix:
+    """$Y$ with $RY + YR$ the given matrix, for $R$ by its eigenvectors and eigenvalues."""
+    return vectors @ ((vectors.T @ matrix @ vectors) / (values[:, None] + values[None])) @ vectors.T
 
 
 def geometric_mean(first: Any, second: Any) -> Matrix:
@@ -67,12 +87,29 @@ def geometric_mean(first: Any, second: Any) -> Matrix:
     return _mean(*_pair("geometric_mean", first, second, ("first", "second")))
 
 
+@jax.custom_jvp
 @jax.jit
 def _mean(a: Matrix, b: Matrix) -> Matrix:
+    return _mean_frames(a, b)[0]
+
+
+def _mean_frames(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, Matrix, Float[Array, " modes"]]:
     factor = jnp.linalg.cholesky(a)
     frame, values, _ = jnp.linalg.svd(solve_triangular(factor, jnp.linalg.cholesky(b), lower=True))
     half = factor @ frame
-    return _even((half * values) @ half.T)
+    return _even((half * values) @ half.T), factor, frame, values
+
+
+@_mean.defjvp
+def _mean_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
+    # MA^{-1}M = B: with dM = CSC^T and R the root it is SR + RS = C^{-1} dB C^{-T} + R C^{-1} dA C^{-T} R.
+    mean, factor, frame, values = _mean_frames(*primals)
+    first, second = (
+        solve_triangular(factor, solve_triangular(factor, _even(change), lower=True).T, lower=True)
+        for change in tangents
+    )
+    root = (frame * values) @ frame.T
+    return mean, _even(factor @ _lyapunov(frame, values, second + root @ first @ root) @ factor.T)
 
 
 def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
@@ -95,11 +132,20 @@ def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
     return _inner(x, y, z)
 
 
+@jax.custom_jvp
 @jax.jit
 def _inner(x: Matrix, y: Matrix, z: Matrix) -> Float[Array, ""]:
     values, vectors = jnp.linalg.eigh(x)
     one, other = (vectors.T @ w @ vectors for w in (y, z))
     return 0.5 * jnp.sum(one * other / (values[:, None] + values[None]))
+
+
+@_inner.defjvp
+def _inner_jvp(primals: tuple[Matrix, ...], tangents: tuple[Matrix, ...]) -> tuple[Array, Array]:
+    values, vectors = jnp.linalg.eigh(primals[0])
+    one, other = (_lyapunov(vectors, values, w) for w in primals[1:])
+    change = jnp.sum(tangents[1] * other) + jnp.sum(one * tangents[2])
+    return _inner(*primals), 0.5 * (change - jnp.sum((one @ other + other @ one) * tangents[0]))
 
 
 def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times size size"]:
@@ -119,7 +165,7 @@ def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times siz
     """
     where = "bures_geodesic"
     a, b = _pair(where, start, end)
-    t = jnp.asarray(times, dtype=float)
+    t = as_array(times, float)
     check_finite(where, "times", t)
     return _geodesic(a, b, t)
 
@@ -140,7 +186,7 @@ def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*t
     where = "bures_exponential"
     a, p = _definite(where, "start", start), _symmetric(where, "momentum", momentum)
     check_shape(where, "momentum", p, a.shape)
-    t = jnp.asarray(times, dtype=float)
+    t = as_array(times, float)
     check_finite(where, "times", t)
     return _exponential(a, p, t)
 
@@ -176,7 +222,7 @@ def bures_distance(first: Any, second: Any) -> Float[Array, ""]:
     r"""Distance $\|A^{1/2} - B^{1/2}R\|_F$, $R$ the orthogonal factor of $B^{1/2}A^{1/2}$.
 
     Its square is $\mathrm{tr}\,A + \mathrm{tr}\,B - 2\,\mathrm{tr}(A^{1/2}BA^{1/2})^{1/2}$, which would lose the digits
-    of close matrices.
+    of close matrices. It has derivatives at positive definite matrices that differ; elsewhere they are `nan`.
 
     Args:
         first: $A$, positive semi-definite.
@@ -192,11 +238,21 @@ def bures_distance(first: Any, second: Any) -> Float[Array, ""]:
     return _distance(a, b)
 
 
+@jax.custom_jvp
 @jax.jit
 def _distance(a: Matrix, b: Matrix) -> Float[Array, ""]:
     one, other = _root(a), _root(b)
     left, _, right_t = jnp.linalg.svd(other @ one)
     return jnp.linalg.norm(one - other @ (left @ right_t))
+
+
+@_distance.defjvp
+def _distance_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -> tuple[Array, Array]:
+    # The gradient of the square is I - T at either end, T being the map to the other.
+    (a, b), (first, second), eye = primals, tangents, jnp.eye(primals[0].shape[0])
+    found = _distance(a, b)
+    change = jnp.sum((eye - _map(a, b)) * first) + jnp.sum((eye - _map(b, a)) * second)
+    return found, change / (2 * found)
 
 
 def _pair(where: str, start: Any, end: Any, names: tuple[str, str] = ("start", "end")) -> tuple[Matrix, Matrix]:

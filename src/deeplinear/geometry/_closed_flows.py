@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_finite, check_number, check_x64, checked_layer, is_concrete
+from deeplinear.core import HypothesisError, as_array, check_finite, check_number, check_x64, checked_layer, is_concrete
 from deeplinear.geometry._metric import checked_depth
 
 
@@ -114,7 +114,7 @@ def learning_time(start: Any, end: Any, target: Any, depth: float, *, speed: flo
 
 def _numbers(where: str, name: str, value: Any) -> Array:
     check_x64(where)
-    array = jnp.asarray(checked_layer(where, name, value), dtype=float)
+    array = as_array(checked_layer(where, name, value), float)
     check_finite(where, name, array)
     return array
 

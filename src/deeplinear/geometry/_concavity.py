@@ -16,7 +16,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_finite, check_x64, checked_layer
+from deeplinear.core import as_array, check_finite, check_x64, checked_layer
 from deeplinear.geometry._entropy import entropy_hessian, pair_curve, pair_slope
 from deeplinear.geometry._metric import checked_depth
 
@@ -42,7 +42,7 @@ def pair_concavity(log_ratio: Any, depth: float) -> Float[Array, "..."]:
     where = "pair_concavity"
     check_x64(where)
     rate = 1 / checked_depth(where, depth)
-    u = jnp.asarray(checked_layer(where, "log_ratio", log_ratio), dtype=float)
+    u = as_array(checked_layer(where, "log_ratio", log_ratio), float)
     check_finite(where, "log_ratio", u)
     return _criterion(u, rate)
 
@@ -65,7 +65,7 @@ def concavity_spectrum(spectrum: Any, depth: float) -> Float[Array, "*batch mode
         Array([-0.5       , -0.16666667], dtype=float64)
     """
     hessian = entropy_hessian(spectrum, depth)
-    return _scaled_eigenvalues(hessian, jnp.asarray(spectrum, dtype=float))
+    return _scaled_eigenvalues(hessian, as_array(spectrum, float))
 
 
 def diagonal_dominance(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:

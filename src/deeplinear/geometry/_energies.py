@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, check_number, is_concrete
+from deeplinear.core import HypothesisError, Matrix, as_array, check_number, is_concrete
 from deeplinear.geometry._entropy import spectrum_curve, spectrum_entropy, spectrum_slope
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.models import AbstractLoss
@@ -88,7 +88,7 @@ class PowerEnergy(AbstractSpectralEnergy):
 
     def __init__(self, power: object) -> None:
         check_number("PowerEnergy", "power", power, above=0)
-        self.power = jnp.asarray(power, dtype=float)
+        self.power = as_array(power, float)
 
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
         return jnp.sum(values**self.power) / self.power
@@ -271,7 +271,7 @@ class Scaled(AbstractLoss):
         _check_energy("Scaled", energy, AbstractLoss)
         check_number("Scaled", "factor", factor, above=0)
         self.energy = energy
-        self.factor = jnp.asarray(factor, dtype=float)
+        self.factor = as_array(factor, float)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.factor * self.energy.value(product)
@@ -299,7 +299,7 @@ def _check_energy(where: str, energy: object, kind: type[AbstractLoss]) -> None:
 
 def _inverse_temperature(where: str, beta: object) -> Float[Array, ""]:
     check_number(where, "beta (the inverse temperature)", beta, above=0)
-    return jnp.asarray(beta, dtype=float)
+    return as_array(beta, float)
 
 
 def _entropy(values: Float[Array, " modes"], rate: Float[Array, ""]) -> Float[Array, ""]:

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from deeplinear.core import (
     HypothesisError,
     Matrix,
+    as_array,
     check_count,
     check_finite,
     check_x64,
@@ -295,7 +296,7 @@ def _ratios(s: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes
 def _spectrum(where: str, spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
     check_x64(where)
     checked_depth(where, depth)
-    s = jnp.asarray(checked_layer(where, "spectrum", spectrum), dtype=float)
+    s = as_array(checked_layer(where, "spectrum", spectrum), float)
     check_finite(where, "spectrum", s)
     if s.ndim == 0 or s.shape[-1] == 0:
         raise ValueError(f"{where}: spectrum must hold at least one singular value, but has shape {s.shape}.")

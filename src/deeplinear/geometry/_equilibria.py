@@ -23,7 +23,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_count, check_finite, check_number, check_x64, checked_layer
+from deeplinear.core import HypothesisError, as_array, check_count, check_finite, check_number, check_x64, checked_layer
 from deeplinear.geometry._energies import AbstractSpectralEnergy, PowerEnergy, SpectralEnergy, SpectralFreeEnergy
 from deeplinear.geometry._entropy import pair_slope
 from deeplinear.geometry._metric import checked_depth
@@ -130,9 +130,7 @@ def equilibrium_rates(
     """
     where = "equilibrium_rates"
     push = _push(where, size, beta, depth)
-    s, bend = (
-        jnp.asarray(checked_layer(where, n, v), dtype=float) for n, v in (("value", value), ("curvature", curvature))
-    )
+    s, bend = (as_array(checked_layer(where, n, v), float) for n, v in (("value", value), ("curvature", curvature)))
     for name, array in (("value", s), ("curvature", bend)):
         check_finite(where, name, array)
     if np.any(np.asarray(s) <= 0):
@@ -182,7 +180,7 @@ def split_power(log_ratio: Any, size: int, depth: float, *, low: int = 1) -> Flo
     where = "split_power"
     _push(where, size, 1.0, depth)
     check_count(where, "low", low, at_least=1, at_most=size - 1)
-    u = jnp.asarray(checked_layer(where, "log_ratio", log_ratio), dtype=float)
+    u = as_array(checked_layer(where, "log_ratio", log_ratio), float)
     check_finite(where, "log_ratio", u)
     return _split(u, size, low, 1 / checked_depth(where, depth))
 
@@ -317,6 +315,6 @@ def _rest(
     energy: AbstractSpectralEnergy, spectrum: np.ndarray, beta: float, depth: float, normalised: bool
 ) -> Equilibrium:
     """The rates are the eigenvalues of the Hessian, scaled by the square roots of the metric on both sides."""
-    hessian = np.asarray(_hessian(SpectralFreeEnergy(energy, beta, depth), jnp.asarray(spectrum, dtype=float)))
+    hessian = np.asarray(_hessian(SpectralFreeEnergy(energy, beta, depth), as_array(spectrum, float)))
     root = np.sqrt(_scale(depth, normalised)) * spectrum ** (1 - 1 / depth)
     return Equilibrium(spectrum, np.linalg.eigvalsh(root[:, None] * hessian * root))

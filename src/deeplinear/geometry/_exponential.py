@@ -24,6 +24,7 @@ from deeplinear.core import (
     HypothesisError,
     Integral,
     Matrix,
+    as_array,
     check_finite,
     check_number,
     check_shape,
@@ -344,7 +345,7 @@ def _checked_start(where: str, metric: Metric, point: Any, velocity: Any, moment
 
 def checked_times(where: str, times: Any) -> Float[Array, " times"]:
     check_x64(where)
-    ts = jnp.asarray(checked_layer(where, "times", times), dtype=float)
+    ts = as_array(checked_layer(where, "times", times), float)
     check_shape(where, "times", ts, (None,))
     check_finite(where, "times", ts)
     seen = np.asarray(ts)
@@ -378,7 +379,7 @@ def _gathered(
             metric,
             *start,
             times,
-            jnp.asarray(points, dtype=float),
+            as_array(points, float),
             jnp.asarray(momenta, dtype=float),
             found.time,
             found.steps,

@@ -26,6 +26,7 @@ from deeplinear.core import (
     Matrix,
     Params,
     add_scaled,
+    as_array,
     check_count,
     check_finite,
     check_shape,
@@ -61,7 +62,7 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
         Array([[2.]], dtype=float64)
     """
     where = "balanced_layers"
-    values = jnp.asarray(checked_layer(where, "strengths", strengths), dtype=float)
+    values = as_array(checked_layer(where, "strengths", strengths), float)
     check_shape(where, "strengths", values, (None,))
     check_finite(where, "strengths", values)
     seen = np.asarray(values)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, check_count, check_number, checked_params
+from deeplinear.core import Params, as_array, check_count, check_number, checked_params
 from deeplinear.geometry._metric import checked_point
 from deeplinear.models import DeepLinear, balancedness
 
@@ -51,7 +51,7 @@ def gaussian_imbalance(size: int, std: Any) -> GaussianImbalance:
     where = "gaussian_imbalance"
     check_count(where, "size", size, at_least=1)
     check_number(where, "std", std, above=0)
-    fourth = jnp.asarray(std, dtype=float) ** 4 * size**2
+    fourth = as_array(std, float) ** 4 * size**2
     return GaussianImbalance(2 * (size + 1) * fourth, (2 * size + 1) * fourth)
 
 

@@ -65,7 +65,8 @@ class Connection:
         residual: Largest entry of what the exponential map misses the end by, where both ends are divided by their
             sizes, times the size of the end: by integration, or a bound from meshes of different fineness; for a closed
             form, what the formula misses the ends by.
-        angle: Largest angle by which the polar factor of the start is turned into that of the end.
+        angle: Largest angle by which the polar factor of the start is turned into that of the end; 0 where an end is
+            singular, half a turn where a direction is reversed alone. Both can be at depth one only.
         converged: Whether the residual is within the tolerance.
         iterations: Newton steps.
         message: How it was found, or why not.
@@ -190,7 +191,7 @@ def _closed(
     converged = math.isfinite(length) and all(
         part <= tolerance * np.max(np.abs(end)) for part, end in zip(missed, (a, b), strict=True)
     )
-    angle = 0.0 if depth == 1 else max((abs(angle) for _, angle in planes_between(a, b)), default=0.0)
+    angle = _angle_between(a, b)
     return Connection(
         start=jnp.asarray(a, dtype=float),
         end=jnp.asarray(b, dtype=float),
@@ -208,7 +209,7 @@ def _closed(
         message=f"Closed form: {form.case}."
         if converged
         else f"The closed form '{form.case}' misses the ends by {residual:.3g}: numbers too large or too small.",
-        warning=_warning(angle),
+        warning="" if depth == 1 else _warning(angle),
     )
 
 
@@ -219,6 +220,16 @@ Turns = list[tuple[np.ndarray, float]]
 def planes_between(a: np.ndarray, b: np.ndarray) -> Turns:
     """The rotation from the polar factor of one matrix to that of another, as turns in orthogonal planes."""
     return planes_of(scipy.linalg.polar(a)[0].T @ scipy.linalg.polar(b)[0])
+
+
+def _angle_between(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest angle between the polar factors; 0 where one is not determined."""
+    if any(np.linalg.matrix_rank(end) < len(end) for end in (a, b)):
+        return 0.0
+    turn = scipy.linalg.polar(a)[0].T @ scipy.linalg.polar(b)[0]
+    if np.linalg.det(turn) < 0:
+        return math.pi
+    return max((abs(angle) for _, angle in planes_of(turn)), default=0.0)
 
 
 def planes_of(turn: np.ndarray) -> Turns:

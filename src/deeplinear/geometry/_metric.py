@@ -10,6 +10,7 @@ operator is diagonal in the basis $u_k v_l^\top$; its eigenvalues are $\lambda_L
 $\sqrt L$.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -17,11 +18,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
     Matrix,
+    as_array,
     check_finite,
     check_shape,
     check_x64,
@@ -47,7 +50,7 @@ def checked_depth(where: str, depth: Any, *, finite: bool = False) -> float:
 def checked_point(where: str, name: str, value: Any) -> Matrix:
     """A matrix of finite numbers, or a refusal."""
     check_x64(where)
-    matrix = jnp.asarray(checked_layer(where, name, value), dtype=float)
+    matrix = as_array(checked_layer(where, name, value), float)
     check_shape(where, name, matrix, (None, None))
     check_finite(where, name, matrix)
     return matrix
@@ -76,7 +79,7 @@ def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False)
     where = "metric_eigenvalue"
     check_x64(where)
     checked_depth(where, depth)
-    first, second = (jnp.asarray(checked_layer(where, n, v), dtype=float) for n, v in (("a", a), ("b", b)))
+    first, second = (as_array(checked_layer(where, n, v), float) for n, v in (("a", a), ("b", b)))
     for name, values in (("a", first), ("b", second)):
         check_finite(where, name, values)
         if is_concrete(values) and np.any(np.asarray(values) < 0):
@@ -127,6 +130,9 @@ class Metric(eqx.Module):
     Left and right multiplication by orthogonal matrices and transposition are isometries; $A_L[cX] = c^{2-2/L}A_L[X]$.
     Rectangular matrices are taken with their singular values padded by zeros, which is the operator of balanced layers
     whose hidden widths are at least the rank.
+
+    `apply`, `inverse`, `inner`, `norm` and `dense` are differentiable in $X$ where it is square and of full rank, at
+    equal singular values too. The operator has no derivative at singular matrices, and none is given there (`nan`).
 
     Args:
         depth: $L$, a positive integer or infinity.
@@ -225,19 +231,66 @@ def _scaled(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any, scale: An
 @jax.jit
 def _frame(metric: Metric, point: Matrix) -> tuple[tuple[Matrix, Matrix], Matrix]:
     """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
+    return _eigenvalues(metric.rate, metric.scale, point)
+
+
+def _eigenvalues(rate: Array, scale: Array, point: Matrix) -> tuple[tuple[Matrix, Matrix], Matrix]:
+    """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
     rows, columns = point.shape
     left, values, right_t = jnp.linalg.svd(point, full_matrices=True)
     # Below the rounding of a decomposition a singular value is zero; at infinite depth no other is near to it.
     rounding = max(rows, columns) * jnp.finfo(point.dtype).eps
     values = jnp.where(values < rounding * values[0], 0.0, values)
     one, other = (jnp.pad(values, (0, size - values.shape[0])) for size in (rows, columns))
-    return (left, right_t), metric.scale * pair_eigenvalue(one[:, None], other[None], metric.rate)
+    return (left, right_t), scale * pair_eigenvalue(one[:, None], other[None], rate)
 
 
 @jax.jit
 def _applied(metric: Metric, point: Matrix, vector: Matrix) -> Matrix:
-    (left, right_t), values = _frame(metric, point)
+    return _operated(metric.rate, metric.scale, point, vector)
+
+
+@jax.custom_jvp
+def _operated(rate: Array, scale: Array, point: Matrix, vector: Matrix) -> Matrix:
+    """The operator, with a derivative that does not ask for singular vectors to have one."""
+    (left, right_t), values = _eigenvalues(rate, scale, point)
     return left @ (values * (left.T @ vector @ right_t.T)) @ right_t
+
+
+@functools.partial(_operated.defjvp, symbolic_zeros=True)
+def _operated_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    rate, scale, point, vector = primals
+    change = _known(tangents[3])
+    moved = _operated(rate, scale, point, change if change is not None else jnp.zeros_like(vector))
+    if any(_known(tangent) is not None for tangent in tangents[:3]):
+        moved = moved + _moved(rate, scale, point, vector, *tangents[:3])
+    return _operated(*primals), moved
+
+
+def _known(tangent: Any) -> Any:
+    """A tangent, or nothing where it is known to be zero: what does not move needs no derivative."""
+    return None if isinstance(tangent, SymbolicZero) else tangent
+
+
+def _moved(rate: Array, scale: Array, point: Matrix, vector: Matrix, *tangents: Any) -> Matrix:
+    r"""Derivative of $A_L[X](Z)$ in depth, scale and $X$: divided differences of the eigenvalues."""
+    from deeplinear.geometry._powers import eigenvalue_difference  # which needs this module
+
+    if point.shape[0] != point.shape[1]:
+        raise NotImplementedError(f"Metric: derivatives need a square point, but it has shape {point.shape}.")
+    faster, larger, change = (
+        jnp.zeros_like(value) if _known(tangent) is None else tangent
+        for value, tangent in zip((rate, scale, point), tangents, strict=True)
+    )
+    left, values, right_t = jnp.linalg.svd(point)
+    seen, turned = left.T @ vector @ right_t.T, left.T @ change @ right_t.T
+    rows, columns = turned * values, values[:, None] * turned
+    table = eigenvalue_difference(values, rate)
+    moved = jnp.einsum("ijl,ij,jl->il", table, rows + rows.T, seen)
+    moved = moved + jnp.einsum("jli,ij,jl->il", table, seen, columns + columns.T)
+    pairs = values[:, None], values[None]
+    _, slope = jax.jvp(lambda r, c: c * pair_eigenvalue(*pairs, r), (rate, scale), (faster, larger))
+    return left @ (scale * moved + slope * seen) @ right_t
 
 
 @jax.jit
@@ -245,11 +298,28 @@ def _inverted(
     metric: Metric, point: Matrix, vector: Matrix, vanished: Any
 ) -> tuple[Matrix, Float[Array, ""], Float[Array, ""]]:
     """The inverse, with a number where the operator vanishes, and its smallest and largest eigenvalue."""
-    (left, right_t), values = _frame(metric, point)
-    largest = jnp.max(values)
-    kept = values > largest / LARGEST_CONDITION
+    values = _frame(metric, jax.lax.stop_gradient(point))[1]
+    solved = _solved(metric.rate, metric.scale, point, vector, jnp.asarray(vanished, dtype=float))
+    return solved, jnp.min(values), jnp.max(values)
+
+
+@jax.custom_jvp
+def _solved(rate: Array, scale: Array, point: Matrix, vector: Matrix, vanished: Array) -> Matrix:
+    """The inverse of the operator, likewise."""
+    (left, right_t), values = _eigenvalues(rate, scale, point)
+    kept = values > jnp.max(values) / LARGEST_CONDITION
     scaled = jnp.where(kept, (left.T @ vector @ right_t.T) / jnp.where(kept, values, 1.0), vanished)
-    return left @ scaled @ right_t, jnp.min(values), largest
+    return left @ scaled @ right_t
+
+
+@functools.partial(_solved.defjvp, symbolic_zeros=True)
+def _solved_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    rate, scale, point, vector, vanished = primals
+    solved, change = _solved(*primals), _known(tangents[3])
+    change = jnp.zeros_like(vector) if change is None else change
+    if any(_known(tangent) is not None for tangent in tangents[:3]):
+        change = change - _moved(rate, scale, point, solved, *tangents[:3])
+    return solved, _solved(rate, scale, point, change, vanished)
 
 
 @jax.jit
@@ -259,9 +329,10 @@ def _dot(first: Matrix, second: Matrix) -> Float[Array, ""]:
 
 @jax.jit
 def _dense(metric: Metric, point: Matrix) -> Float[Array, "entries entries"]:
-    (left, right_t), values = _frame(metric, point)
-    basis = jnp.einsum("ik,lj->ijkl", left, right_t).reshape(point.size, point.size)
-    return (basis * values.ravel()) @ basis.T
+    units = jnp.eye(point.size).reshape(point.size, *point.shape)
+    images = jax.vmap(lambda unit: _operated(metric.rate, metric.scale, point, unit))(units)
+    dense = images.reshape(point.size, point.size)
+    return (dense + dense.T) / 2
 
 
 def _pair(where: str, point: Any, vector: Any, name: str = "vector") -> tuple[Matrix, Matrix]:

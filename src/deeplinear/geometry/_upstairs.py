@@ -18,7 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from deeplinear.core import HypothesisError, Matrix, Params, check_number, check_shape, checked_params, integrate
+from deeplinear.core import (
+    HypothesisError,
+    Matrix,
+    Params,
+    as_array,
+    check_number,
+    check_shape,
+    checked_params,
+    integrate,
+)
 from deeplinear.geometry._exponential import (
     COMPLETE,
     LIMIT,
@@ -193,7 +202,7 @@ def frame_line_defect(
             f"{where}: end_turns must hold {len(turns)} matrices, as turns does, but holds {len(last) + 1}."
         )
     check_shape(where, "end_turns[0]", last[0], first[0].shape)
-    values, others = jnp.asarray(strengths, dtype=float), jnp.asarray(end_strengths, dtype=float)
+    values, others = as_array(strengths, float), jnp.asarray(end_strengths, dtype=float)
     frames = [[jnp.asarray(turn, dtype=float) for turn in some] for some in (turns, end_turns)]
     return _frame_line_defect(values, others, *frames)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float, Int
 
-from deeplinear.core import check_count, check_finite, check_shape, check_x64, is_concrete
+from deeplinear.core import as_array, check_count, check_finite, check_shape, check_x64, is_concrete
 from deeplinear.landscape._block_shift import BlockShift, adjacency
 
 LARGEST_DENSE = 2000
@@ -377,7 +377,7 @@ def aligned_radius(amplitudes: Any) -> Float[Array, ""]:
         2.5
     """
     check_x64("aligned_radius")
-    values = jnp.asarray(amplitudes, dtype=float)
+    values = as_array(amplitudes, float)
     check_shape("aligned_radius", "amplitudes", values, (None, None))
     check_finite("aligned_radius", "amplitudes", values)
     if 0 in values.shape:
@@ -432,7 +432,7 @@ def numerical_range_boundary(params: Iterable[Any], angles: Any) -> Complex[Arra
     """
     where = "numerical_range_boundary"
     check_x64(where)
-    directions = jnp.asarray(angles, dtype=float)
+    directions = as_array(angles, float)
     check_shape(where, "angles", directions, (None,))
     check_finite(where, "angles", directions)
     return _boundary(adjacency(params), directions)

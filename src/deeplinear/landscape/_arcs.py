@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 from deeplinear.core import (
     Params,
     add_scaled,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -134,7 +135,7 @@ def _checked_ends(
 
 
 def _checked_alpha(where: str, alpha: Any) -> Float[Array, "..."]:
-    place = jnp.asarray(alpha, dtype=float)
+    place = as_array(alpha, float)
     if is_concrete(place):
         seen = np.asarray(place)
         check_finite(where, "alpha", seen)
@@ -414,7 +415,7 @@ def chord_loss(
         Array([0. , 0.5, 0. ], dtype=float64)
     """
     task, first, last = _checked_chord("chord_loss", problem, start, end)
-    places = jnp.asarray(alpha, dtype=float)
+    places = as_array(alpha, float)
     check_finite("chord_loss", "alpha", places)
 
     return _chord(task, first, last, places.ravel()).reshape(places.shape)

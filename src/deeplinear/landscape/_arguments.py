@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from deeplinear.core import (
     HypothesisError,
     Params,
+    as_array,
     check_count,
     check_finite,
     check_shape,
@@ -46,7 +47,7 @@ def set_name(signature: Signature) -> str:
 def checked_chain(where: str, params: Any, name: str = "params") -> Params:
     """Layers of 64 bits that follow each other, finite where they can be seen, or a refusal."""
     check_x64(where)
-    layers = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params(where, name, params))
+    layers = tuple(as_array(layer, float) for layer in checked_params(where, name, params))
     for position, (below, above) in enumerate(itertools.pairwise(layers)):
         check_shape(where, f"{name}[{position + 1}]", above, (None, below.shape[0]))
     for position, layer in enumerate(layers):
@@ -112,7 +113,7 @@ def checked_sigma(where: str, sigma: Any, *, positive: bool = False, ordered: bo
         ordered: Whether they must come largest first; with `positive`, also differ.
     """
     check_x64(where)
-    values = jnp.asarray(checked_layer(where, "sigma", sigma), dtype=float)
+    values = as_array(checked_layer(where, "sigma", sigma), float)
     check_shape(where, "sigma", values, (None,))
     check_finite(where, "sigma", values)
     if values.shape[0] == 0:

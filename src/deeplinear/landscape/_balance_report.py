@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_count, check_number, check_x64
+from deeplinear.core import Matrix, Params, as_array, check_count, check_number, check_x64
 from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -217,7 +217,7 @@ def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matr
         )
     params = checked_chain("descent_drift", params)
     problem.check(params, "descent_drift")
-    eta = jnp.asarray(lr, dtype=float)
+    eta = as_array(lr, float)
     bare = Problem(problem.model, problem.loss)
     pulls = bare.gradient(params)
     kept = 1 - eta * problem.l2

@@ -20,6 +20,7 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    as_array,
     check_count,
     check_finite,
     check_shape,
@@ -281,7 +282,7 @@ def embedded(target: Any, widths: tuple[int, ...]) -> BlockShift:
     matrix = checked_layer(where, "target", target)
     check_shape(where, "target", matrix, network.product_shape)
     check_finite(where, "target", matrix)
-    return BlockShift((jnp.asarray(matrix, dtype=float),), network.widths, network.depth)
+    return BlockShift((as_array(matrix, float),), network.widths, network.depth)
 
 
 def from_dense(matrix: ArrayLike, widths: tuple[int, ...], shift: int = 1) -> BlockShift:
@@ -308,7 +309,7 @@ def from_dense(matrix: ArrayLike, widths: tuple[int, ...], shift: int = 1) -> Bl
     network = checked_network(where, widths)
     check_count(where, "shift", shift, at_least=-network.depth, at_most=network.depth)
     nodes = sum(network.widths)
-    dense = jnp.asarray(checked_layer(where, "matrix", matrix), dtype=float)
+    dense = as_array(checked_layer(where, "matrix", matrix), float)
     check_shape(where, "matrix", dense, (nodes, nodes))
     check_finite(where, "matrix", dense)
     edges = np.concatenate([[0], np.cumsum(network.widths)])

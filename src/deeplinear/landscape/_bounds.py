@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
+    as_array,
     check_finite,
     check_number,
     check_shape,
@@ -194,13 +195,13 @@ def trace_power_bounds(matrix: Any, exponent: ArrayLike) -> PowerBounds:
     """
     where = "trace_power_bounds"
     check_x64(where)
-    given = jnp.asarray(checked_layer(where, "matrix", matrix), dtype=float)
+    given = as_array(checked_layer(where, "matrix", matrix), float)
     check_shape(where, "matrix", given, (None, None))
     size = given.shape[0]
     check_shape(where, "matrix", given, (size, size))
     check_finite(where, "matrix", given)
     check_number(where, "exponent", exponent, at_least=1)
-    power = jnp.asarray(exponent, dtype=float)
+    power = as_array(exponent, float)
     values = jnp.linalg.eigvalsh(0.5 * (given + given.T))
     if is_concrete(given):
         scale = float(jnp.max(jnp.abs(given)))

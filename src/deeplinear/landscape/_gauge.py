@@ -19,6 +19,7 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    as_array,
     check_finite,
     check_number,
     check_shape,
@@ -82,7 +83,7 @@ def gauge(params: Iterable[Any], factors: Sequence[Any]) -> Params:
     checked = []
     for position, (layer, given) in enumerate(zip(layers[:-1], bases, strict=True)):
         name = f"factors[{position}]"
-        factor = jnp.asarray(checked_layer(where, name, given), dtype=float)
+        factor = as_array(checked_layer(where, name, given), float)
         check_shape(where, name, factor, (layer.shape[0], layer.shape[0]))
         check_finite(where, name, factor)
         checked.append(_invertible(where, name, factor))
@@ -156,7 +157,7 @@ def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
     check_x64(where)
     matrices = []
     for position, given in enumerate(factors):
-        factor = jnp.asarray(checked_layer(where, f"factors[{position}]", given), dtype=float)
+        factor = as_array(checked_layer(where, f"factors[{position}]", given), float)
         check_shape(where, f"factors[{position}]", factor, (None, None))
         check_shape(where, f"factors[{position}]", factor, (factor.shape[0], factor.shape[0]))
         check_finite(where, f"factors[{position}]", factor)

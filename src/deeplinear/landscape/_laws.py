@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from deeplinear.core import (
     HypothesisError,
     Params,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -219,7 +220,7 @@ def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
     """
     check_x64("minimal_norm")
     check_count("minimal_norm", "depth", depth, at_least=1)
-    matrix = jnp.asarray(checked_layer("minimal_norm", "product", product), dtype=float)
+    matrix = as_array(checked_layer("minimal_norm", "product", product), float)
     check_shape("minimal_norm", "product", matrix, (None, None))
     check_finite("minimal_norm", "product", matrix)
     return depth * jnp.sum(spectrum(matrix) ** (2 / depth))

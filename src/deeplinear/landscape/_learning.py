@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_finite, check_number, check_shape, check_x64, is_concrete
+from deeplinear.core import as_array, check_finite, check_number, check_shape, check_x64, is_concrete
 
 
 def learning_times(
@@ -41,8 +41,8 @@ def learning_times(
     where = "learning_times"
     check_x64(where)
     check_number(where, "fraction", fraction, above=0)
-    values, clock = jnp.asarray(singular_values, dtype=float), jnp.asarray(times, dtype=float)
-    wanted = jnp.asarray(sigma, dtype=float)
+    values, clock = as_array(singular_values, float), as_array(times, float)
+    wanted = as_array(sigma, float)
     if values.ndim < 2 or values.shape[-2] < 1:
         raise ValueError(
             f"{where}: singular_values must have the axes (..., time, mode) and at least one time, but has shape "

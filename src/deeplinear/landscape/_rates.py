@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from deeplinear.core import (
     HypothesisError,
     Params,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -474,8 +475,7 @@ def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: f
     where = "envelope_excess"
     check_x64(where)
     at, values = (
-        jnp.asarray(checked_layer(where, name, value), dtype=float)
-        for name, value in (("times", times), ("losses", losses))
+        as_array(checked_layer(where, name, value), float) for name, value in (("times", times), ("losses", losses))
     )
     check_shape(where, "times", at, (None,))
     check_shape(where, "losses", values, at.shape)

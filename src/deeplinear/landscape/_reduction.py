@@ -22,6 +22,7 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    as_array,
     check_finite,
     check_shape,
     check_x64,
@@ -148,7 +149,7 @@ def diagonal_target(sigma: Float[Array, " modes"], out: int, inp: int) -> Matrix
         Array([[2., 0.]], dtype=float64)
     """
     check_x64("diagonal_target")
-    return _diagonal(jnp.asarray(sigma, dtype=float), int(out), int(inp))
+    return _diagonal(as_array(sigma, float), int(out), int(inp))
 
 
 @functools.partial(jax.jit, static_argnames=("out", "inp"))
@@ -280,7 +281,7 @@ def _reduction(
     if np.any(-np.diff(sigma[: len(sigma) - weak]) <= WEAK * largest):
         notes.append("Singular values of the task coincide: the directions of such a group cannot be told apart.")
     return Reduction(
-        sigma=jnp.asarray(sigma, dtype=float),
+        sigma=as_array(sigma, float),
         inner=jnp.asarray((left * lengths) @ right_t.T, dtype=float),
         inner_inverse=jnp.asarray(right_t @ (left / lengths).T, dtype=float),
         outer=jnp.asarray(outer, dtype=float),

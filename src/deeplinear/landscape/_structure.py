@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_number
+from deeplinear.core import Matrix, Params, as_array, check_number
 from deeplinear.landscape._arguments import check_range, network_of
 from deeplinear.models import DeepLinear, balancedness, lambda_estimate
 
@@ -187,7 +187,7 @@ def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
     """
     check_number("structure", "tolerance", tolerance, above=0)
     network_of("structure", params)
-    defects = _defects(tuple(jnp.asarray(layer, dtype=float) for layer in params))
+    defects = _defects(tuple(as_array(layer, float) for layer in params))
     check_range("structure", *defects)
     return Structure(*(float(defect) for defect in defects), tolerance=float(tolerance))
 

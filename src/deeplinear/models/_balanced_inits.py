@@ -15,6 +15,7 @@ from deeplinear.core import (
     Params,
     as_array,
     check_finite,
+    check_key,
     check_number,
     check_shape,
     is_concrete,
@@ -70,7 +71,10 @@ class Balanced(AbstractInit):
             elif int(rank) > narrowest:
                 raise ValueError(f"{message} and the rank is {int(rank)}; widen it or give a product of lower rank.")
         params = _balanced(left, values, right_t, network.widths)
-        return _rotated(params, key) if self.rotate else params
+        if not self.rotate:
+            return params
+        check_key("Balanced", key)
+        return _rotated(params, key)
 
 
 class FromSVD(AbstractInit):
@@ -180,6 +184,7 @@ class LambdaBalanced(AbstractInit):
                     f"{network.widths}."
                 )
             check_shape("LambdaBalanced", "match_det", self.match_det, (size, size))
+        check_key("LambdaBalanced", key)
         key_layers, key_rotation = jax.random.split(key)
         product = network.product(gaussian_layers(key_layers, network.shapes, [std] * network.depth))
         left, values, right_t = jnp.linalg.svd(product, full_matrices=True)

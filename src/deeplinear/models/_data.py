@@ -16,6 +16,7 @@ from deeplinear.core import (
     as_array,
     check_count,
     check_finite,
+    check_key,
     check_number,
     check_shape,
     is_concrete,
@@ -116,6 +117,7 @@ def random_regression(
         >>> random_regression(jax.random.key(0), 3, 2, 10).outputs.shape
         (2, 10)
     """
+    check_key("random_regression", key)
     check_count("random_regression", "inp", inp, at_least=1)
     check_count("random_regression", "out", out, at_least=1)
     check_count("random_regression", "samples", samples, at_least=inp)
@@ -197,6 +199,7 @@ def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, s
         >>> int(jnp.linalg.matrix_rank(low_rank_target(jax.random.key(0), (5, 4), 2)))
         2
     """
+    check_key("low_rank_target", key)
     rows, columns = _extent("low_rank_target", shape)
     check_count("low_rank_target", "rank", rank, at_least=1)
     most = min(rows, columns)
@@ -221,6 +224,7 @@ def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) ->
         >>> jnp.linalg.svd(spectral_target(jax.random.key(0), (4, 3), [3.0, 1.0]), compute_uv=False).round(12)
         Array([3., 1., 0.], dtype=float64)
     """
+    check_key("spectral_target", key)
     rows, columns = _extent("spectral_target", shape)
     found = as_array(values, float)
     check_shape("spectral_target", "values", found, (None,))
@@ -260,6 +264,7 @@ def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool
         >>> int(random_mask(jax.random.key(0), (5, 4), 7).sum())
         7
     """
+    check_key("random_mask", key)
     rows, columns = _extent("random_mask", shape)
     check_count("random_mask", "count", count, at_least=1)
     if count > rows * columns:

@@ -18,6 +18,7 @@ from deeplinear.core import (
     Params,
     as_array,
     check_finite,
+    check_key,
     check_number,
     check_shape,
     is_concrete,
@@ -58,6 +59,7 @@ class Gaussian(AbstractInit):
         self.std = jnp.asarray(std, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+        check_key("Gaussian", key)
         return gaussian_layers(key, model.shapes, [self.std] * len(model.shapes))
 
 
@@ -94,6 +96,7 @@ class MatchedGaussian(AbstractInit):
         return (self.scale / spread) ** (1 / network.depth)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+        check_key("MatchedGaussian", key)
         return gaussian_layers(key, model.shapes, [self.std(model)] * len(model.shapes))
 
 
@@ -106,6 +109,7 @@ class LeCun(AbstractInit):
     """
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+        check_key("LeCun", key)
         return gaussian_layers(key, model.shapes, [math.sqrt(1 / inp) for _, inp in model.shapes])
 
 
@@ -118,6 +122,7 @@ class He(AbstractInit):
     """
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+        check_key("He", key)
         return gaussian_layers(key, model.shapes, [math.sqrt(2 / inp) for _, inp in model.shapes])
 
 
@@ -130,6 +135,7 @@ class Glorot(AbstractInit):
     """
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+        check_key("Glorot", key)
         return gaussian_layers(key, model.shapes, [math.sqrt(2 / (inp + out)) for out, inp in model.shapes])
 
 
@@ -153,6 +159,7 @@ class Scaled(AbstractInit):
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         gains = per_item("Scaled", "gains", self.gains, len(model.shapes), "layer")
         stds = [gain / math.sqrt(inp) for gain, (_, inp) in zip(gains, model.shapes, strict=True)]
+        check_key("Scaled", key)
         return gaussian_layers(key, model.shapes, stds)
 
 
@@ -175,6 +182,7 @@ class Orthogonal(AbstractInit):
         self.scale = jnp.asarray(scale, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+        check_key("Orthogonal", key)
         pairs = zip(jax.random.split(key, len(model.shapes)), model.shapes, strict=True)
         return tuple(_orthogonal_layer(k, self.scale, shape) for k, shape in pairs)
 

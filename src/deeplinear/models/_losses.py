@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key
 
-from deeplinear.core import Matrix, as_array, check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import Matrix, as_array, check_count, check_finite, check_key, check_shape, is_concrete
 from deeplinear.models._base import AbstractLoss, AbstractSumLoss
 
 
@@ -53,6 +53,7 @@ def _check_batch(where: str, batch: int, terms: int) -> None:
 
 def _draw(where: str, key: Key[Array, ""], terms: int, batch: int) -> Int[Array, " batch"]:
     """Indices of `batch` different terms, all sets equally likely."""
+    check_key(where, key)
     _check_batch(where, batch, terms)
     if batch == 1:
         return jax.random.randint(key, (1,), 0, terms)
@@ -350,6 +351,7 @@ class Completion(AbstractSumLoss):
         The number of observed entries is data. Where it can be seen, a larger batch is refused; under a transformation
         a larger batch takes every observed entry once.
         """
+        check_key("Completion.batch_gradient", key)
         terms = self.terms
         _check_batch("Completion.batch_gradient", batch, int(terms) if is_concrete(terms) else self.mask.size)
         seen = self.mask.ravel()

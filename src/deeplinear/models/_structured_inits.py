@@ -15,6 +15,7 @@ from deeplinear.core import (
     as_array,
     check_count,
     check_finite,
+    check_key,
     check_number,
     check_shape,
     is_concrete,
@@ -122,6 +123,7 @@ class Aligned(AbstractInit):
         for name, basis, width in (("left", self.left, network.widths[-1]), ("right", self.right, network.widths[0])):
             if basis is not None:
                 check_shape("Aligned", name, basis, (width, width))
+        check_key("Aligned", key)
         keys = jax.random.split(key, network.depth + 1)
         bases = [random_orthogonal(k, width) for k, width in zip(keys, network.widths, strict=True)]
         bases[0] = bases[0] if self.right is None else self.right
@@ -151,6 +153,7 @@ class Decoupled(AbstractInit):
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = _deep("Decoupled", model)
+        check_key("Decoupled", key)
         keys = jax.random.split(key, network.depth - 1)
         hidden = [random_orthogonal(k, width) for k, width in zip(keys, network.widths[1:-1], strict=True)]
         ends = [jnp.eye(width) for width in (network.widths[0], network.widths[-1])]
@@ -218,6 +221,7 @@ class Pyramid(AbstractInit):
                 f"Pyramid: widths must not fall up to layer {j - 1} and not rise from layer {j} on, but are {widths}; "
                 "take another pivot or other widths."
             )
+        check_key("Pyramid", key)
         keys = jax.random.split(key, network.depth)
         return tuple(
             self.scale * self.growth ** abs(number - j) * _conditioned(k, shape)
@@ -261,6 +265,7 @@ class Cumulative(AbstractInit):
                 f"Cumulative: hidden widths must be at least {max(inp, out)}, the larger outer width, but widths is "
                 f"{widths}."
             )
+        check_key("Cumulative", key)
         of_frames, of_parts = jax.random.split(key)
         frames = [
             random_orthogonal(k, width)[:, : inp if place < j else out]

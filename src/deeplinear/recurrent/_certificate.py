@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -108,7 +109,7 @@ class Certificate(eqx.Module):
         return _sufficient(self, error, _factor(where, loss_scale))
 
     def _known(self, where: str, residuals: Any) -> Float[Array, " length"]:
-        array = jnp.asarray(checked_layer(where, "residuals", residuals), dtype=float)
+        array = as_array(checked_layer(where, "residuals", residuals), float)
         check_shape(where, "residuals", array, (self.length,))
         check_finite(where, "residuals", array)
         return array

@@ -34,7 +34,8 @@ class Continuation(NamedTuple):
         response: Its response, $h_0, \\dots, h_{H-1}$.
         measure: Its spectral measure if it is balanced, else `None`.
         lower: Least values of balanced systems with the given numbers, as `response`; `None` if it is not balanced.
-        upper: Largest values.
+            Where the numbers leave something open, the error of the search is taken off: none has less.
+        upper: Largest values, with that error added.
         reach: $R$: the eigenvalues of the systems between these lie in $[-R, R]$.
         tolerance: By how much the given numbers were allowed to be off in finding them.
         missing: Why there are no bounds; empty if there are.
@@ -135,7 +136,7 @@ def continuation(
         # With the size shown the first 2n + 1 numbers decide; more of them make the programmes harder and say no more.
         given = values[: 2 * used + 1] if shown else values
         try:
-            lower, upper, off = _bounds(values, len(given), np.asarray(found.values), wide, measure, tolerance)
+            lower, upper, off = _bounds(values, len(given), np.asarray(found.values), wide, measure, tolerance, shown)
             missing = ""
         except ValueError as error:
             missing = str(error)
@@ -143,14 +144,21 @@ def continuation(
 
 
 def _bounds(
-    values: np.ndarray, used: int, response: np.ndarray, reach: float, measure: SpectralMeasure, tolerance: float
+    values: np.ndarray,
+    used: int,
+    response: np.ndarray,
+    reach: float,
+    measure: SpectralMeasure,
+    tolerance: float,
+    shown: bool,
 ) -> tuple[Float[Array, " horizon"], Float[Array, " horizon"], float]:
     """Least and largest values at every index, around those of the least system; the given ones where they are."""
     slack = tolerance * float(np.abs(values).max()) if tolerance > EXACT else 0.0
     low, high, off, atoms = list(values), list(values), slack, np.asarray(measure.atoms)
     for index in range(len(values), len(response)):
         found = extrapolation_interval(values[:used], index, low=-reach, high=reach, atoms=atoms, tolerance=slack)
-        low.append(min(float(found.lower), response[index]))
-        high.append(max(float(found.upper), response[index]))
+        beyond = 0.0 if shown and slack == 0 else found.error  # exact numbers that show the size leave nothing open
+        low.append(min(float(found.lower) - beyond, response[index]))
+        high.append(max(float(found.upper) + beyond, response[index]))
         off = max(off, found.tolerance)
     return jnp.asarray(low, dtype=float), jnp.asarray(high, dtype=float), off

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -114,7 +115,7 @@ def near_zero_system(
     matrices = [rng.standard_normal(s) * (scale / math.sqrt(math.prod(s) if size == "norm" else 1)) for s in shapes]
     if symmetric:
         matrices[0] = (matrices[0] + matrices[0].T) / math.sqrt(2)
-    return System(*(jnp.asarray(matrix, dtype=float) for matrix in matrices))
+    return System(*(as_array(matrix, float) for matrix in matrices))
 
 
 def linearised_flow(system: Any, first: Any, time: Any, *, clock: Clock = "half_sum_sq") -> System:
@@ -176,7 +177,7 @@ def linearised_ratios(system: Any, first: Any, times: Any, *, clock: Clock = "ha
     where = "linearised_ratios"
     begin = near_zero_ratios(system, first)
     rate = _rate(where, first, clock, signed=False)
-    times = jnp.asarray(checked_layer(where, "times", times), dtype=float)
+    times = as_array(checked_layer(where, "times", times), float)
     check_finite(where, "times", times)
     growth = jnp.exp(rate * times)
     return NearZeroRatios(begin.growing * growth, begin.imbalance / growth**2, begin.transition / growth)
@@ -200,7 +201,7 @@ def near_zero_ratios(system: Any, first: Any) -> NearZeroRatios:
     where = "near_zero_ratios"
     checked = _single(where, system)
     _rate(where, first, "half_sum_sq", signed=False)
-    found = _ratios(checked, jnp.asarray(first, dtype=float))
+    found = _ratios(checked, as_array(first, float))
     if is_concrete(found.growing) and float(found.growing) == 0:
         part = "B + C^T" if float(first) > 0 else "B - C^T"
         advice = "Start from matrices that have this part."
@@ -338,7 +339,7 @@ def _rate(where: str, first: Any, clock: str, *, signed: bool) -> Float[Array, "
     if is_concrete(first) and float(first) == 0:
         advice = "At a target whose first entry is zero nothing leaves zero exponentially; delays are such targets."
         raise HypothesisError("a first entry w_0 of the target response that is not zero", 0.0, 0.0, advice)
-    rate = jnp.asarray(first, dtype=float) * (1 if clock == "half_sum_sq" else 2)
+    rate = as_array(first, float) * (1 if clock == "half_sum_sq" else 2)
     return rate if signed else jnp.abs(rate)
 
 

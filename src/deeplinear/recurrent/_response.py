@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -214,7 +215,7 @@ def outputs(system: Any, inputs: Any) -> Float[Array, "times *outputs"]:
     """
     where = "outputs"
     checked = checked_system(where, system)
-    sequence = jnp.asarray(checked_layer(where, "inputs", inputs), dtype=float)
+    sequence = as_array(checked_layer(where, "inputs", inputs), float)
     size = checked.input.shape[1]
     vector = sequence.ndim == 1
     if vector and size != 1:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_finite, check_shape, check_x64, checked_layer, is_concrete
+from deeplinear.core import HypothesisError, as_array, check_finite, check_shape, check_x64, checked_layer, is_concrete
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._response import SYMMETRIC
 
@@ -47,7 +47,7 @@ def residual_polynomial(residual: Any, points: Any) -> ResidualPolynomial:
     """
     where = "residual_polynomial"
     r = _checked_residual(where, residual)
-    x = jnp.asarray(points, dtype=float)
+    x = as_array(points, float)
     check_finite(where, "points", x)
     return _horner(r, x)
 
@@ -128,7 +128,7 @@ def _loewner(system: System, r: Float[Array, " length"]) -> System:
 
 def _checked_residual(where: str, residual: Any) -> Float[Array, " length"]:
     check_x64(where)
-    r = jnp.asarray(checked_layer(where, "residual", residual), dtype=float)
+    r = as_array(checked_layer(where, "residual", residual), float)
     check_shape(where, "residual", r, (None,))
     if r.size == 0:
         raise ValueError(f"{where}: residual must have at least one entry, but is empty.")

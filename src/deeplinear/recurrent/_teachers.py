@@ -7,10 +7,9 @@ be any three matrices, or the response of one.
 import math
 from typing import Any, Literal, get_args
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number, check_x64, near_name
+from deeplinear.core import as_array, check_count, check_number, check_x64, near_name
 from deeplinear.models import System
 
 Spread = Literal["even", "random"]
@@ -156,7 +155,7 @@ def _ends(states: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _system(transition: np.ndarray, first: np.ndarray, output: np.ndarray) -> System:
-    return System(*(jnp.asarray(matrix, dtype=float) for matrix in (transition, first, output)))
+    return System(*(as_array(matrix, float) for matrix in (transition, first, output)))
 
 
 def _check_states(where: str, states: int, rng: Any) -> None:

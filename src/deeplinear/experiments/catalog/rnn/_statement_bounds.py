@@ -177,7 +177,7 @@ def claims_ambiguity(dataset: "xarray.Dataset", spec: Ambiguity) -> list[Claim]:
             "The largest h_2n given 2n entries is the closed form: difference",
             abs(float(dataset["upper_at_twice"]) - float(dataset["principal"])),
             1e-6,
-            f"On a grid of {5 * spec.points} points, from within.",
+            f"From a grid of {5 * spec.points} points on.",
         ),
         Claim.at_most(
             "Clustered spectrum, exact moments: tolerance that the solver fell back to",
@@ -389,6 +389,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         run=run_ambiguity,
         plot=plot_ambiguity,
         claims=claims_ambiguity,
+        version=2,
         notes="Linear programmes over positive measures on a grid. For clustered spectra the exact programme may be "
         "undecidable in double precision; the tolerance that an interval holds for is kept beside it.",
     ),
