@@ -219,6 +219,7 @@ LINEAR_CERTIFICATE = Check(
     measure=each(_measure_tolerant),
     draw=_draw_tolerant,
     violations=(Violation("one moment less", lambda rng: _draw_tolerant(rng, 1)),),
+    version=2,
 )
 
 # --- Normalised moments -----------------------------------------------------------------------------------------------

@@ -404,6 +404,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         run=run_constants,
         plot=plot_constants,
         claims=claims_constants,
+        version=2,
         notes="Worst cases are per tolerance on each of the 2n + 1 known entries, so bounds carry the factor √(2n+1). "
         "For the clustered spectrum the linear regime is out of reach of double precision: its worst cases grow as the "
         "tolerance falls.",
