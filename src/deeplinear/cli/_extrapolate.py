@@ -11,6 +11,9 @@ from deeplinear.cli._files import read_array, read_named
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 
+MANY = 100
+"""More entries than this are told to take time."""
+
 LEAST = 50
 """Entries of a continuation, if no horizon is given."""
 
@@ -53,6 +56,8 @@ def extrapolate_command(
     stem = folder(out) / f"{Path(file).stem}-continued"
     table = stem.with_name(f"{stem.name}.csv")
     keep_inputs([table, *pictures(stem)], {"RESPONSE": file, "--student": student})
+    if wanted - length > MANY:
+        say(f"Bounds on {wanted - length} numbers take two linear programmes each, a minute for some hundreds of them.")
     try:
         with output_kept_pure():
             found = continuation(values[:length], wanted, tolerance=accuracy, reach=radius)
