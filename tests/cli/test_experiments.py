@@ -102,11 +102,12 @@ def test_sweep_status_and_collect(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert dataset["sigma_2"].dims[0] == "member" and list(dataset["spec.blocks"]) == [3, 4, 3, 4]
     kept, there = file.read_bytes(), set(tmp_path.iterdir())
 
-    def half(self: xarray.Dataset, path: Path, **_: object) -> None:
-        Path(path).write_bytes(b"half")
+    def half(self: Path, content: bytes) -> int:
+        with self.open("wb") as stream:
+            stream.write(content[: len(content) // 2])
         raise OSError("no space left on the disk")
 
-    monkeypatch.setattr(xarray.Dataset, "to_netcdf", half)
+    monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OSError, match="no space"):
         dln("experiment", "collect", FIG, *values, "--store", tmp_path, "--out", file)
     assert file.read_bytes() == kept and set(tmp_path.iterdir()) == there

@@ -71,7 +71,7 @@ def test_a_result_that_is_not_fine_is_the_only_object(monkeypatch: pytest.Monkey
     ("arguments", "lost"),
     [
         ("complete table.csv -o full.csv --no-plot --depth 2 --width 3", ""),
-        ("simulate --widths 2,2,2 --horizon 1 --points 3 --out run --no-plot", "run/run.nc.part"),
+        ("simulate --widths 2,2,2 --horizon 1 --points 3 --out run --no-plot", "run/run.nc"),
         ("geodesic a.csv b.csv --depth 2 --out . --no-plot", ""),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_full_disk_is_told_in_one_line(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def opened(file: Any, mode: str = "r", *more: Any, **names: Any) -> Any:
-        if str(file) == lost:
+        if lost and Path(file).name.startswith(f".{Path(lost).name}."):  # what is renamed to it when it is complete
             raise OSError(errno.ENOSPC, "No space left on device", str(file))
         return Full() if mode == "w" and not lost and Path(file).suffix == ".csv" else whole(file, mode, *more, **names)
 

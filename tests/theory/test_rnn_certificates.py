@@ -79,11 +79,15 @@ def test_coalescing_atoms_attain_the_exponent() -> None:
 
 @pytest.mark.covers("rnn:X4")
 def test_measured_worst_cases() -> None:
-    """Eigenvalues 0.9 and -0.5, j = 20: 74.8 and 75.7 per tolerance at 1e-4 and 1e-5, below √5 · 40.5 = 90.5."""
+    """Eigenvalues 0.9 and -0.5, j = 20: 75.98 per tolerance at 1e-5, below √5 · 40.5 = 90.5.
+
+    Linear programmes of SciPy on 801, 4,001 and 20,001 points give 74.97, 75.978 and 75.9785, always from within; 75.7
+    was recorded of a coarser one.
+    """
     (verdict,) = LINEAR_CERTIFICATE.judge([Tolerant(np.array([0.9, -0.5]), np.array([0.6, 0.4]), 5, 20, points=801)])
     assert verdict.status is STATUS.holds
     assert verdict.facts["bound"] == pytest.approx(90.5, abs=0.1)
-    assert verdict.facts["worst error per tolerance"] == pytest.approx(75.7, abs=0.2)  # the grid is another one
+    assert verdict.facts["worst error per tolerance"] == pytest.approx(75.9785, abs=1e-3)
 
 
 @pytest.mark.covers("rnn:E16")

@@ -37,5 +37,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(part, target)
+    except OSError as error:
+        if error.filename == str(part):
+            error.filename = str(target)  # the name that is known
+        raise
     finally:
         part.unlink(missing_ok=True)

@@ -154,7 +154,7 @@ THEOREM_8 = Check(
 class Tolerant:
     """A measure on [−1, 1], how many of its moments are known up to a tolerance, and the moment asked for.
 
-    The worst case is found on a grid, from within: more points give a little more.
+    The worst case is found on a grid of so many points at first, to which those are added that it asks for.
     """
 
     atoms: np.ndarray
