@@ -246,8 +246,8 @@ def test_decimal_commas_are_refused(tmp_path: Path, name: str, text: str, place:
             read(kept(tmp_path / name, text), "DATA")
     with pytest.raises(UsageError, match=r"line 2, column 3 \('value'\) holds '4,5'"):
         read_entries(kept(tmp_path / "e.csv", "row;column;value\na;b;4,5\n"), "DATA")
-    text = dln("complete", kept(tmp_path / name, text), "-o", tmp_path / "out.csv")
-    assert text.exit_code == 2 and not (tmp_path / "out.csv").exists()
+    run = dln("complete", kept(tmp_path / name, text), "-o", tmp_path / "out.csv")
+    assert run.exit_code == 2 and not (tmp_path / "out.csv").exists()
 
 
 def test_commas_between_numbers_are_no_decimal_commas(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from deeplinear.core import HypothesisError
 from deeplinear.geometry import gram_power_derivative, power_derivative, power_difference
-from deeplinear.geometry._powers import eigenvalue_difference
+from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference
 
 DEPTHS = (1, 2, 3, 5, 1000, math.inf)
 

@@ -169,9 +169,8 @@ def check_shape(where: str, name: str, array: Any, shape: Sequence[int | None]) 
 
 def check_key(where: str, key: Any, name: str = "key") -> None:
     """Refuse anything that is not one key of JAX's random numbers."""
-    kind = getattr(key, "dtype", None)
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(kind, jax.dtypes.prng_key)
-    raw = isinstance(key, jax.Array | np.ndarray) and kind == np.uint32 and np.ndim(key) == 1
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and np.ndim(key) == 1
     if not raw and not (typed and key.ndim == 0):
         raise TypeError(f"{where}: {name} must be a key such as jax.random.key(0), but is {key!r}.")
 

@@ -242,7 +242,9 @@ def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam:
         raise ValueError(f"{where}: fraction must be less than 1, but is {float(np.max(np.asarray(fraction))):g}.")
     if not is_concrete(fraction):
         inside = jnp.all((fraction > 0) & (fraction < 1))
-        fraction = eqx.error_if(fraction, ~inside, f"{where}: fraction must be between 0 and 1, but is not.")
+        fraction = jnp.asarray(
+            eqx.error_if(fraction, ~inside, f"{where}: fraction must be between 0 and 1, but is not.")
+        )
     mode, fraction = _checked(where, "fraction", fraction, start, target, lam)
     return _time(mode, fraction)
 

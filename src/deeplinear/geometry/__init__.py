@@ -43,8 +43,6 @@ from deeplinear.geometry._entropy import (
     entropy_gradient as entropy_gradient,
     entropy_hessian as entropy_hessian,
     gaussian_rank_share as gaussian_rank_share,
-    langevin as langevin,
-    langevin_slope as langevin_slope,
     log_fibre_volume as log_fibre_volume,
     log_orthogonal_volume as log_orthogonal_volume,
 )
@@ -101,6 +99,7 @@ from deeplinear.geometry._inefficiency import (
     Inefficiency as Inefficiency,
     path_inefficiency as path_inefficiency,
 )
+from deeplinear.geometry._langevin import langevin as langevin, langevin_slope as langevin_slope
 from deeplinear.geometry._length import (
     curve_action as curve_action,
     curve_length as curve_length,

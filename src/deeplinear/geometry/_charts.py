@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix
 from deeplinear.geometry._energies import AbstractSpectralEnergy
-from deeplinear.geometry._metric import Metric, pair_eigenvalue
-from deeplinear.geometry._powers import eigenvalue_difference
+from deeplinear.geometry._metric import Metric
+from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
 from deeplinear.geometry._singular import orthonormalised, seen_gradient, singular_field
 from deeplinear.models import AbstractLoss
 

@@ -17,8 +17,9 @@ import scipy.optimize
 from jaxtyping import Array, Float
 
 from deeplinear.core import as_array, check_finite, check_x64, checked_layer
-from deeplinear.geometry._entropy import entropy_hessian, pair_curve, pair_slope
+from deeplinear.geometry._entropy import entropy_hessian, pair_curve
 from deeplinear.geometry._metric import checked_depth
+from deeplinear.geometry._pair_eigenvalues import pair_slope
 
 
 def pair_concavity(log_ratio: Any, depth: float) -> Float[Array, "..."]:

@@ -28,57 +28,9 @@ from deeplinear.core import (
     checked_layer,
     is_concrete,
 )
-from deeplinear.geometry._metric import checked_depth, checked_point, log_ratio, pair_eigenvalue
-
-SERIES = (1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875, 4 / 18243225)
-"""Coefficients of $u, u^3, \\dots, u^{13}$ of the Langevin function."""
-
-SMALL = 0.3
-"""Below this the series is exact to rounding."""
-
-
-def langevin(u: Any) -> Float[Array, "..."]:
-    r"""$\coth u - 1/u$, exact to rounding for every $u$.
-
-    Example:
-        >>> float(langevin(0.0)), round(float(langevin(1.0)), 12)
-        (0.0, 0.313035285499)
-    """
-    return _langevin(jnp.asarray(u, dtype=float))
-
-
-@jax.jit
-def _langevin(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    size = jnp.abs(x)
-    near = size < SMALL
-    far = jnp.where(near, 1.0, size)
-    close = jnp.where(near, x, 0.0)
-    series = close * jnp.polyval(jnp.asarray(SERIES[::-1]), close**2)
-    value = 1 + 2 * jnp.exp(-2 * far) / -jnp.expm1(-2 * far) - 1 / far
-    return jnp.where(near, series, jnp.sign(x) * value)
-
-
-def langevin_slope(u: Any) -> Float[Array, "..."]:
-    r"""$1/u^2 - 1/\sinh^2 u$, the derivative of the Langevin function.
-
-    Example:
-        >>> round(float(langevin_slope(0.0)), 12)
-        0.333333333333
-    """
-    return _langevin_slope(jnp.asarray(u, dtype=float))
-
-
-@jax.jit
-def _langevin_slope(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    size = jnp.abs(x)
-    near = size < SMALL
-    far = jnp.where(near, 1.0, size)
-    close = jnp.where(near, x, 0.0)
-    slopes = [c * (2 * k + 1) for k, c in enumerate(SERIES)]
-    decay = jnp.exp(-2 * far)
-    return jnp.where(
-        near, jnp.polyval(jnp.asarray(slopes[::-1]), close**2), 1 / far**2 - 4 * decay / jnp.expm1(-2 * far) ** 2
-    )
+from deeplinear.geometry._langevin import langevin_slope
+from deeplinear.geometry._metric import checked_depth, checked_point
+from deeplinear.geometry._pair_eigenvalues import log_ratio, pair_eigenvalue, pair_slope
 
 
 def entropy(spectrum: Any, depth: float) -> Float[Array, "*batch"]:
@@ -252,19 +204,6 @@ def spectrum_curve(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "
     return beside + diagonal[..., None] * jnp.eye(s.shape[-1])
 
 
-def pair_slope(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
-    r"""$c_L + w_L(u)$ with $r = 1/L$: the slope of $\ln\lambda_L(s_i, s_j)$ in $\ln s_i$ at $u = \ln(s_i/s_j)$.
-
-    Equal to $(1 + \coth u) - r(1 + \coth ru)$, which is taken without cancellation far to the left of zero, where it
-    is small.
-    """
-    rate = jnp.asarray(rate, dtype=float)
-    size = jnp.maximum(jnp.abs(u), 0.5)
-    small = (_bernoulli(2 * rate * size) - _bernoulli(2 * size)) / size
-    near = 1 - rate + langevin(u) - rate * langevin(rate * u)
-    return jnp.where(u < -0.5, small, near)
-
-
 def pair_curve(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
     r"""$w_L'(u)$ with $r = 1/L$, the derivative of `pair_slope`.
 
@@ -280,12 +219,6 @@ def _squeeze(x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""$(x/\sinh x)^2$ for $x \ge 0$."""
     safe = jnp.where(x > 0, x, 1.0)
     return jnp.where(x > 0, (2 * safe * jnp.exp(-safe) / -jnp.expm1(-2 * safe)) ** 2, 1.0)
-
-
-def _bernoulli(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """$x/(e^x - 1)$ for $x \\ge 0$."""
-    safe = jnp.where(x > 0, x, 1.0)
-    return jnp.where(x > 0, safe * jnp.exp(-safe) / -jnp.expm1(-safe), 1.0)
 
 
 def _ratios(s: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:

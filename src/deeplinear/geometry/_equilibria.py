@@ -25,8 +25,8 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import HypothesisError, as_array, check_count, check_finite, check_number, check_x64, checked_layer
 from deeplinear.geometry._energies import AbstractSpectralEnergy, PowerEnergy, SpectralEnergy, SpectralFreeEnergy
-from deeplinear.geometry._entropy import pair_slope
 from deeplinear.geometry._metric import checked_depth
+from deeplinear.geometry._pair_eigenvalues import pair_slope
 
 REACH = 300.0
 """Equilibria are looked for where the logarithm of the singular value is within this of zero."""

@@ -34,7 +34,8 @@ from deeplinear.core import (
     checked_params,
     norm,
 )
-from deeplinear.geometry._metric import LARGEST_CONDITION, checked_depth, checked_point, pair_eigenvalue
+from deeplinear.geometry._metric import LARGEST_CONDITION, checked_depth, checked_point
+from deeplinear.geometry._pair_eigenvalues import pair_eigenvalue
 from deeplinear.models import DeepLinear, balancedness
 
 ORTHOGONAL = 1e-8

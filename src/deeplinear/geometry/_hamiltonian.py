@@ -18,8 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import Matrix, check_shape
-from deeplinear.geometry._metric import Metric, checked_point, pair_eigenvalue
-from deeplinear.geometry._powers import eigenvalue_difference, power_difference
+from deeplinear.geometry._metric import Metric, checked_point
+from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
+from deeplinear.geometry._powers import power_difference
 
 LEAST = 1e-150
 """Singular values are taken to be at least this, so that a straight line of depth one may pass zero."""

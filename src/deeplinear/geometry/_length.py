@@ -16,7 +16,8 @@ import scipy.interpolate
 from jaxtyping import Array, Float
 
 from deeplinear.core import HypothesisError, check_count, check_finite, check_shape
-from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, checked_depth, checked_point, pair_eigenvalue
+from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, checked_depth, checked_point
+from deeplinear.geometry._pair_eigenvalues import pair_eigenvalue
 
 PIECE = 4
 """Gauss–Legendre nodes between two samples."""

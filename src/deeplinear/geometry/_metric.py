@@ -31,6 +31,7 @@ from deeplinear.core import (
     checked_layer,
     is_concrete,
 )
+from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
 
 LARGEST_CONDITION = 1e14
 """Largest ratio of eigenvalues of the operator with which it is inverted."""
@@ -85,43 +86,6 @@ def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False)
         if is_concrete(values) and np.any(np.asarray(values) < 0):
             raise ValueError(f"{where}: {name} must not be negative, but reaches {np.min(values):g}.")
     return _scaled(first, second, 1 / depth, 1.0 if normalised or math.isinf(depth) else float(depth))
-
-
-@jax.jit
-def pair_eigenvalue(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
-    r"""Normalised eigenvalue as a function of $r = 1/L$, unchecked: one program for every depth.
-
-    With $h \ge l$ the two values and $\delta = 2\ln(h/l)$ it is
-    $h^{2-2r}\,(1 - e^{-\delta})\,/\,((1 - e^{-r\delta})/r)$, in which $r = 0$ is infinite depth.
-
-    Args:
-        a: Singular values, not negative.
-        b: Singular values, not negative; broadcast against `a`.
-        rate: $r$, in $[0, 1]$.
-    """
-    rate = jnp.asarray(rate, dtype=float)
-    high, low = jnp.maximum(a, b), jnp.minimum(a, b)
-    safe = jnp.where(high > 0, high, 1.0)
-    apart = 2 * log_ratio(safe, jnp.where(low > 0, low, safe))
-    equal = apart == 0
-    gap = jnp.where(equal, 1.0, apart)
-    shrunk = jnp.where(rate > 0, -jnp.expm1(-rate * gap) / jnp.where(rate > 0, rate, 1.0), gap)
-    ratio = jnp.where(equal, 1.0, -jnp.expm1(-gap) / shrunk)
-    ratio = jnp.where(low > 0, ratio, rate)
-    return jnp.where(high > 0, safe ** (2 - 2 * rate) * ratio, jnp.where(rate == 1, 1.0, 0.0))
-
-
-@jax.jit
-def log_ratio(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    r"""$\ln(a/b)$ of positive numbers, exact to rounding for close ones too."""
-    a, b = jnp.broadcast_arrays(a, b)
-    high, low = jnp.maximum(a, b), jnp.minimum(a, b)
-    share = (high - low) / high
-    near = share < 0.5
-    quotient = high / low
-    far = jnp.where(jnp.isfinite(quotient), jnp.log(quotient), jnp.log(high) - jnp.log(low))
-    size = jnp.where(near, -jnp.log1p(-jnp.where(near, share, 0.0)), far)
-    return jnp.where(a >= b, size, -size)
 
 
 class Metric(eqx.Module):
@@ -274,8 +238,6 @@ def _known(tangent: Any) -> Any:
 
 def _moved(rate: Array, scale: Array, point: Matrix, vector: Matrix, *tangents: Any) -> Matrix:
     r"""Derivative of $A_L[X](Z)$ in depth, scale and $X$: divided differences of the eigenvalues."""
-    from deeplinear.geometry._powers import eigenvalue_difference  # which needs this module
-
     if point.shape[0] != point.shape[1]:
         raise NotImplementedError(f"Metric: derivatives need a square point, but it has shape {point.shape}.")
     faster, larger, change = (

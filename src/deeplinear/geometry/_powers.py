@@ -14,14 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import HypothesisError, Matrix, check_number, check_shape, is_concrete
-from deeplinear.geometry._entropy import pair_slope
-from deeplinear.geometry._metric import checked_point, log_ratio, pair_eigenvalue
-
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(7)
-"""Gauss–Legendre rule with which close values are treated."""
-
-CLOSE = 0.15
-"""Two singular values are close if the logarithm of their ratio is below this: the rule is then exact to rounding."""
+from deeplinear.geometry._metric import checked_point
+from deeplinear.geometry._pair_eigenvalues import log_ratio
 
 
 def power_difference(a: Any, b: Any, exponent: Any) -> Float[Array, "..."]:
@@ -118,36 +112,3 @@ def _gram_power_derivative(
     outer, inner = seen * values, values[:, None] * seen
     found = left @ (weights * (outer + outer.T)) @ left.T, right_t.T @ (weights * (inner + inner.T)) @ right_t
     return found, values
-
-
-@jax.jit
-def eigenvalue_difference(values: Float[Array, " modes"], rate: Any) -> Float[Array, "modes modes modes"]:
-    r"""$T_{ijk} = (\lambda(x_i, x_k) - \lambda(x_j, x_k))/(x_i - x_j)$, with $x = s^2$, of the normalised eigenvalues.
-
-    Where $s_i$ and $s_j$ are close it is the mean of $\partial\lambda/\partial x$ between them, by a Gauss–Legendre
-    rule. It holds all that derivatives of the operator need, at a cost that does not depend on the depth. Exact to
-    $10^{-13}$ of the larger of the two eigenvalues over the larger of $x_i, x_j$, for any gaps and for ratios of
-    singular values up to $10^6$.
-
-    Args:
-        values: Singular values, positive.
-        rate: $r = 1/L$, in $[0, 1]$.
-
-    Returns:
-        The array, symmetric in its first two indices.
-    """
-    size = values.shape[0]
-    squares = values**2
-    i, j = np.triu_indices(size)
-    one, other = values[i], values[j]
-    near = jnp.abs(log_ratio(one, other)) < CLOSE
-    between = squares[j][:, None] + (squares[i] - squares[j])[:, None] * (0.5 + 0.5 * jnp.asarray(NODES))
-    between = jnp.where(near[:, None], between, squares[i][:, None])
-    root = jnp.sqrt(between)[:, :, None]
-    slopes = pair_eigenvalue(root, values, rate) * pair_slope(log_ratio(root, values), rate) / (2 * root**2)
-    mean = jnp.einsum("n,pnk->pk", 0.5 * jnp.asarray(WEIGHTS), slopes)
-    table = pair_eigenvalue(values[:, None], values[None], rate)
-    gap = (one - other) * (one + other)
-    far = (table[i] - table[j]) / jnp.where(near, 1.0, gap)[:, None]
-    pairs = jnp.where(near[:, None], mean, far)
-    return jnp.zeros((size, size, size)).at[i, j].set(pairs).at[j, i].set(pairs)

@@ -350,13 +350,15 @@ class _Programme(NamedTuple):
         near = np.flatnonzero((room <= padded[:-2]) & (room <= padded[2:]))
         low, high = points[np.maximum(near - 1, 0)], points[np.minimum(near + 1, len(points) - 1)]
         rows = np.arange(len(near))
+        places, least = points[near], room[near]
         for _ in range(ZOOMS):
             trial = np.clip(low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, PARTS + 1), -1.0, 1.0)
             flat = trial.ravel()
             seen = (sign * self.power(flat) - dual @ _chebyshev(len(dual), flat)).reshape(trial.shape)
             best = np.argmin(seen, axis=1)
             low, high = trial[rows, np.maximum(best - 1, 0)], trial[rows, np.minimum(best + 1, PARTS)]
-        return near, trial[rows, best], seen[rows, best]
+            places, least = trial[rows, best], seen[rows, best]
+        return near, places, least
 
     def misfit(self) -> float:
         """Least tolerance on the moments for which there is a measure."""
