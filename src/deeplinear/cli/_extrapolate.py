@@ -57,7 +57,7 @@ def extrapolate_command(
     table = stem.with_name(f"{stem.name}.csv")
     keep_inputs([table, *pictures(stem)], {"RESPONSE": file, "--student": student})
     if wanted - length > MANY:
-        say(f"Bounds on {wanted - length} numbers take two linear programmes each, a minute for some hundreds of them.")
+        say(f"Bounds on {wanted - length} numbers take linear programmes each, some minutes for hundreds of them.")
     try:
         with output_kept_pure():
             found = continuation(values[:length], wanted, tolerance=accuracy, reach=radius)
@@ -185,7 +185,7 @@ def _write(file: Path, found: Any, values: Any, played: Any) -> Path:
         lists = [[] if column is None else np.asarray(column).tolist() for column in columns.values()]
         written = [_outwards(name) if name in ("least", "largest") else "{:.17g}".format for name in columns]
         for index in range(len(found.response)):
-            cells = (say(c[index]) if index < len(c) else "" for say, c in zip(written, lists, strict=True))
+            cells = (write(c[index]) if index < len(c) else "" for write, c in zip(written, lists, strict=True))
             writer.writerow([index, *cells])
     return file
 
