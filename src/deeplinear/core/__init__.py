@@ -44,8 +44,10 @@ from deeplinear.core._ode import (
     Implicit as Implicit,
     RungeKutta as RungeKutta,
     Step as Step,
+    Tableau as Tableau,
     dopri8 as dopri8,
     kvaerno5 as kvaerno5,
+    tableau as tableau,
     tsit5 as tsit5,
 )
 from deeplinear.core._ranks import (
@@ -56,6 +58,10 @@ from deeplinear.core._ranks import (
     spectrum_stable_rank as spectrum_stable_rank,
     stable_rank as stable_rank,
 )
-from deeplinear.core._stabilised import Stabilised as Stabilised
+from deeplinear.core._stabilised import (
+    ROUNDING as ROUNDING,
+    Stabilised as Stabilised,
+    stabilised_table as stabilised_table,
+)
 from deeplinear.core._trajectory import Trajectory as Trajectory, netcdf_bytes as netcdf_bytes
 from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack

@@ -102,11 +102,8 @@ class RungeKutta(AbstractIntegrator):
         return jnp.full_like(rho, jnp.inf)
 
     def step(self, field: AbstractField, y: Vector, f: Vector, h: Scalar, rho: Scalar, tolerance: Scalar) -> Step:
-        tableau = self.solver.tableau
-        stages = len(tableau.b_sol)
-        lower = np.zeros((stages, stages))
-        for row, coefficients in enumerate(tableau.a_lower):
-            lower[row + 1, : row + 1] = coefficients
+        lower, weights_of_error = tableau(self)
+        stages = len(lower)
         weights = jnp.asarray(lower, y.dtype)
 
         def stage(i: Int[Array, ""], slopes: Float[Array, "stages size"]) -> Float[Array, "stages size"]:
@@ -115,8 +112,25 @@ class RungeKutta(AbstractIntegrator):
         slopes = jnp.zeros((stages, y.shape[0]), y.dtype).at[0].set(f)
         slopes = jax.lax.fori_loop(1, stages, stage, slopes)
         new = y + h * _combination(weights[-1], slopes)
-        error = h * _combination(jnp.asarray(tableau.b_error, y.dtype), slopes)
+        error = h * _combination(jnp.asarray(weights_of_error, y.dtype), slopes)
         return Step(new, slopes[-1], error, jnp.asarray(stages - 1))
+
+
+class Tableau(NamedTuple):
+    """Coefficients of an explicit pair: row `i` of `lower` makes stage `i`, the last of which is the new state."""
+
+    lower: np.ndarray
+    error: np.ndarray
+
+
+def tableau(integrator: RungeKutta) -> Tableau:
+    """Coefficients of an explicit pair."""
+    stored = integrator.solver.tableau
+    stages = len(stored.b_sol)
+    lower = np.zeros((stages, stages))
+    for row, coefficients in enumerate(stored.a_lower):
+        lower[row + 1, : row + 1] = coefficients
+    return Tableau(lower, np.asarray(stored.b_error))
 
 
 def _combination(weights: Float[Array, " stages"], slopes: Float[Array, "stages size"]) -> Vector:

@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 
 @functools.cache
-def table() -> Table:
+def stabilised_table() -> Table:
     """The table of coefficients, read once. The recurrence of the stages is completed from its closed form."""
     with (importlib.resources.files("deeplinear.core") / "stabilised.npz").open("rb") as file:
         stored = np.load(file)
@@ -90,7 +90,7 @@ class Stabilised(AbstractIntegrator):
         return float("inf")
 
     def largest_step(self, rho: Scalar, tolerance: Scalar) -> Scalar:
-        longest = float(table().interval[-1])
+        longest = float(stabilised_table().interval[-1])
         sharp = 0.35 * tolerance / (ROUNDING * jnp.finfo(rho.dtype).eps)
         return jnp.clip(sharp, 10.0, longest) / jnp.maximum(rho, jnp.finfo(rho.dtype).tiny)
 
@@ -98,7 +98,7 @@ class Stabilised(AbstractIntegrator):
         return count if self.axis is None else jax.lax.pmax(count, self.axis)
 
     def step(self, field: AbstractField, y: Vector, f: Vector, h: Scalar, rho: Scalar, tolerance: Scalar) -> Step:
-        rows = table()
+        rows = stabilised_table()
         row = jnp.searchsorted(jnp.asarray(rows.interval, y.dtype), h * rho)
         row = jnp.minimum(row, len(rows.stages) - 1)
         stages, first, second, begin = (

@@ -1,13 +1,16 @@
 """How parameters move: flows, discrete updates, probes and stopping rules."""
 
-from deeplinear.dynamics._base import AbstractMethod as AbstractMethod, AbstractUpdate as AbstractUpdate
+from deeplinear.dynamics._base import (
+    AbstractMethod as AbstractMethod,
+    AbstractUpdate as AbstractUpdate,
+    Progress as Progress,
+)
 from deeplinear.dynamics._coupling import (
     Coupling as Coupling,
     EntryGram as EntryGram,
     coupling as coupling,
     coupling_examples as coupling_examples,
 )
-from deeplinear.dynamics._driver import Progress as Progress
 from deeplinear.dynamics._flow import GradientFlow as GradientFlow, Switching as Switching
 from deeplinear.dynamics._plasticity import plasticity as plasticity
 from deeplinear.dynamics._plasticity_result import Plasticity as Plasticity

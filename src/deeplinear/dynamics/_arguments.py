@@ -20,8 +20,7 @@ from deeplinear.core import (
     checked_params,
     describe,
 )
-from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate
-from deeplinear.dynamics._driver import Progress
+from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Progress
 from deeplinear.dynamics._flow import FLOOR, GradientFlow
 from deeplinear.dynamics._members import stack_members
 from deeplinear.dynamics._stopping import Until

@@ -35,6 +35,16 @@ class Snapshots(NamedTuple):
     filled: Int[Array, ""]
 
 
+class Progress(NamedTuple):
+    """How far a run is, for a progress callback."""
+
+    members: int
+    ended: int
+    steps: int
+    t: float
+    fraction: float
+
+
 class AbstractMethod(eqx.Module):
     """How parameters move: continuously (a flow) or in steps (an update)."""
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -28,14 +28,25 @@ from jaxtyping import Array
 import deeplinear.dynamics._descent as _descent
 import deeplinear.dynamics._flow as _flow
 import deeplinear.dynamics._lanes as _lanes
-from deeplinear.core import RESULTS, Implicit, Trajectory, describe, one_at_a_time, processors, unflatten
-from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Plan, Snapshots
+from deeplinear.core import RESULTS, Implicit, Trajectory, processors
+from deeplinear.dynamics._assemble import assemble
+from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Plan, Progress, Snapshots
 from deeplinear.dynamics._flow import GradientFlow
-from deeplinear.dynamics._members import Recorder, join, on_host, padded_to, take, without_padding
+from deeplinear.dynamics._members import (
+    Recorder,
+    join,
+    observe_snapshots,
+    on_host,
+    over_members,
+    padded_to,
+    take,
+    without_padding,
+)
 from deeplinear.dynamics._queue import Queue, few_lanes, many_lanes
+from deeplinear.dynamics._run import Run
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem
-from deeplinear.probes import AbstractProbe, dimension_names, gradient_norm, loss
+from deeplinear.probes import gradient_norm, loss
 
 Item = TypeVar("Item")
 
@@ -49,35 +60,12 @@ DEVICE_BYTES = 1_000_000_000
 """The same on an accelerator, where a chunk should last long."""
 
 
-class Progress(NamedTuple):
-    """What a progress callback is told between two chunks."""
-
-    members: int
-    ended: int
-    steps: int
-    t: float
-    fraction: float
-
-
 # --- Compiled pieces ------------------------------------------------------------------------------------------------
 
 
 def _on_device(kind: Callable[..., Item], *arrays: Any) -> Item:
     """A tuple of arrays. (`jnp.asarray` of a NumPy array would compile a program for its shape.)"""
     return kind(*jax.device_put(arrays))
-
-
-def _over_members(function: Callable[..., Any], mapped: tuple[bool, ...], vector: bool, *args: Any) -> Any:
-    """Apply a function to every member; `mapped` says which arguments have a member axis."""
-    if vector:
-        return jax.vmap(function, in_axes=tuple(0 if m else None for m in mapped))(*args)
-    moving = tuple(a for a, m in zip(args, mapped, strict=True) if m)
-
-    def one(items: tuple[Any, ...]) -> Any:
-        stream = iter(items)
-        return function(*(next(stream) if m else a for a, m in zip(args, mapped, strict=True)))
-
-    return jax.lax.map(one, moving)
 
 
 @eqx.filter_jit
@@ -102,7 +90,7 @@ def _begin(
         there = (state.t >= horizon) & (state.result == int(RESULTS.running))
         return state._replace(result=jnp.where(there, int(RESULTS.completed), state.result))
 
-    return _over_members(one, (*batched, True, True, True), vector, problem, method, y, t, keys)
+    return over_members(one, (*batched, True, True, True), vector, problem, method, y, t, keys)
 
 
 @eqx.filter_jit
@@ -132,66 +120,27 @@ def _advance(
         assert isinstance(m, AbstractUpdate)
         return _descent.advance(p, m, rules, plan, state, budget, room=room)
 
-    return _over_members(one, (*batched, True, True, True), vector, problem, method, plan, state, bound)
-
-
-@one_at_a_time
-@eqx.filter_jit
-def _observe(
-    probes: tuple[AbstractProbe, ...], problem: Problem, shots: Snapshots, batched: bool, vector: bool
-) -> tuple[Array, ...]:
-    """Values of all probes on the snapshots of every member; rows past a member's count are zero."""
-
-    def member(p: Problem, shots: Snapshots) -> tuple[Array, ...]:
-        shapes = p.model.shapes
-
-        def at(row: Array | int) -> tuple[Array, ...]:
-            params = unflatten(shots.states[row], shapes)
-            return tuple(jnp.asarray(probe(shots.times[row], params, p)) for probe in probes)
-
-        blank = tuple(jnp.zeros((shots.times.shape[0], *s.shape), s.dtype) for s in jax.eval_shape(lambda: at(0)))
-
-        def fill(row: Array, out: tuple[Array, ...]) -> tuple[Array, ...]:
-            return tuple(buffer.at[row].set(value) for buffer, value in zip(out, at(row), strict=True))
-
-        return jax.lax.fori_loop(0, shots.filled, fill, blank)
-
-    return _over_members(member, (batched, True), vector, problem, shots)
+    return over_members(one, (*batched, True, True, True), vector, problem, method, plan, state, bound)
 
 
 class Driver:
     """All that the chunks of one call share."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        method: AbstractMethod,
-        batched: tuple[bool, bool],
-        rules: tuple[Until, ...],
-        probes: tuple[AbstractProbe, ...],
-        times: np.ndarray,
-        every: int,
-        horizon: float,
-        max_steps: int,
-        deadline: float,
-        members: int,
-        size: int,
-        progress: Callable[[Progress], None] | None,
-        vector: bool,
-        opens: bool,
-    ) -> None:
-        self.problem, self.method, self.batched, self.rules, self.probes = problem, method, batched, rules, probes
-        self.times, self.every, self.horizon, self.max_steps = times, every, horizon, max_steps
-        self.deadline, self.members, self.progress = deadline, members, progress
-        self.size, self.opens = size, opens
+    def __init__(self, run: Run, members: int, size: int, vector: bool) -> None:
+        self.problem, self.method, self.batched = run.problem, run.method, run.batched
+        self.rules, self.probes = run.rules, run.probes
+        self.times, self.every, self.horizon = run.schedule
+        self.max_steps, self.deadline, self.progress, self.opens = run.max_steps, run.deadline, run.progress, run.opens
+        self.members, self.size = members, size
+        method, rules = run.method, run.rules
         # On an accelerator one prepares while the other computes.
         self.workers = (1 if vector else processors()) if on_host() else 2
         # Other rules may decompose matrices, and batches of those must not be decomposed on several threads at once.
         plain = all(rule.probe is loss or rule.probe is gradient_norm for rule in rules)
         fits = plain and isinstance(method, GradientFlow) and not isinstance(method.integrator, Implicit)
         self.lanes = many_lanes(members, size) if vector else few_lanes(members, size) if fits else 0
-        self.recorder = Recorder(members, len(times) + 2 if len(times) else 64, [p.name for p in probes])
-        self.cursor = np.zeros(members, int)
+        self.recorder = Recorder(members, len(self.times) + 2 if len(self.times) else 64, [p.name for p in run.probes])
+        self.cursor = np.full(members, run.first)
         self.kept: dict[str, np.ndarray] = {}
         self.before: dict[str, np.ndarray] = {}
         self.lock = threading.Lock()
@@ -241,7 +190,7 @@ class Driver:
         live = len(ids)
         counts = np.asarray(shots.filled)[:live]
         if counts.any():
-            values = _observe(self.probes, problem, shots, self.batched[0], not on_host())
+            values = observe_snapshots(self.probes, problem, shots, self.batched[0], not on_host())
             with self.lock:
                 self.recorder.add(ids, counts, np.asarray(shots.times)[:live], [np.asarray(v)[:live] for v in values])
         self.cursor[ids] += 0 if self.every else counts
@@ -428,39 +377,28 @@ class Driver:
 
     def trajectory(self, clock: float) -> Trajectory:
         """All that was recorded."""
-        recorder, kept = self.recorder, self.kept
-        width = int(recorder.lengths.max())
-        shapes = self.problem.model.shapes
-        parts = np.split(kept["y"], np.cumsum([rows * columns for rows, columns in shapes])[:-1], axis=1)
-        seconds = time.monotonic() - clock
+        kept = self.kept
         flow = isinstance(self.method, GradientFlow)
         counts = {name: kept[name] - self.before.get(name, 0) for name in kept if name.startswith("stat_")}
-        steps = counts["stat_accepted"]
-        stats: dict[str, Any] = {"accepted_steps": steps}
+        stats: dict[str, Any] = {"accepted_steps": counts["stat_accepted"]}
         if flow:
             stats |= {"rejected_steps": counts["stat_rejected"], "stabilised_steps": counts["stat_stabilised"]}
             stats["step_size"] = kept["step"]
-        hides = isinstance(self.method, GradientFlow) and isinstance(self.method.integrator, Implicit)
-        if flow and not hides:
+        if isinstance(self.method, GradientFlow) and not isinstance(self.method.integrator, Implicit):
             stats["gradient_evaluations"] = counts["stat_evaluations"]
-        stats |= {"seconds": seconds, "seconds_per_step": seconds / max(1, int(steps.sum()))}
-        return Trajectory(
-            times=recorder.times[:, :width],
-            values={name: value[:, :width] for name, value in recorder.values.items()},
-            dims={p.name: dimension_names(p, recorder.values[p.name].ndim - 2) for p in self.probes},
-            params=tuple(part.reshape(self.members, *shape) for part, shape in zip(parts, shapes, strict=True)),
+        state = tuple(kept[f"state_{i}"] for i in range(sum(name.startswith("state_") for name in kept)))
+        return assemble(
+            self.problem,
+            self.method,
+            self.probes,
+            self.rules,
+            self.recorder,
+            y=kept["y"],
             results=self.results.copy(),
             fired=kept["rule"],
-            rules=tuple(rule.name for rule in self.rules),
-            lengths=recorder.lengths.copy(),
             stats=stats,
-            info={
-                "problem": describe(self.problem),
-                "method": describe(self.method),
-                "loss": self.problem.loss.kind,
-                "clock": "time" if flow else "steps",
-            },
-            state=tuple(kept[f"state_{i}"] for i in range(sum(name.startswith("state_") for name in kept))),
+            state=state,
+            clock=clock,
         )
 
 

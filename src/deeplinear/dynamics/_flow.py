@@ -19,6 +19,7 @@ from deeplinear.core import (
     AbstractField,
     AbstractIntegrator,
     Exponential,
+    RungeKutta,
     Stabilised,
     check_number,
     dopri8,
@@ -47,6 +48,14 @@ INSTANT = 1e-9
 """Step, in units of the time scale of the flow, that is short enough to say when a stopping rule was met."""
 CRAWL = 1e-3
 """Share of the step that the order of the method is good for, below which a step crawls."""
+RETRIES = 20
+"""Times in a row that a step is taken back because it jumped past the threshold of a stopping rule."""
+AFFORDABLE = 30
+"""Steps in units of 1/ρ and of the number of weights from which dense linear algebra costs less than stages."""
+MARGIN = 1.1
+"""Factor on the estimate of the spectral radius."""
+NOISE = 1e3
+"""Rounding of the gradient, in units of the spacing of numbers times spectral radius and size of the weights."""
 PATIENCE = 1000
 """Crawling steps in a row after which a flow is given up. Where a tiny step has a passing cause, such as a kink or the
 start, the ones after it grow fivefold each."""
@@ -95,10 +104,15 @@ class GradientFlow(AbstractMethod):
         self.rtol = jnp.asarray(rtol, dtype=float)
         self.atol = jnp.asarray(atol, dtype=float)
         if integrator is None:
-            integrator = Switching(tsit5() if float(rtol) > 1e-7 else dopri8(), Stabilised(), Exponential())
+            integrator = Switching(default_pair(float(rtol)), Stabilised(), Exponential())
         if not isinstance(integrator, AbstractIntegrator | Switching):
             raise TypeError(f"GradientFlow: integrator must be an integrator such as tsit5(), but is {integrator!r}.")
         self.integrator = integrator
+
+
+def default_pair(rtol: float) -> RungeKutta:
+    """The explicit pair that costs least at a tolerance."""
+    return tsit5() if rtol > 1e-7 else dopri8()
 
 
 class GradientField(AbstractField):
@@ -211,7 +225,7 @@ def refresh(field: GradientField, state: FlowState) -> FlowState:
     iterations = 3
     direction, bound = jax.lax.fori_loop(0, iterations, iterate, (state.direction, state.rho))
     return state._replace(
-        rho=1.1 * bound,
+        rho=MARGIN * bound,
         direction=direction,
         age=jnp.zeros_like(state.age),
         evaluations=state.evaluations + 1 + 2 * iterations,
@@ -270,7 +284,7 @@ def attempt(
         )
 
     if isinstance(integrator, Switching) and small:
-        affordable = 30 * y.shape[0] / jnp.maximum(state.rho, jnp.finfo(dtype).tiny)
+        affordable = AFFORDABLE * y.shape[0] / jnp.maximum(state.rho, jnp.finfo(dtype).tiny)
         long = h > jnp.minimum(affordable, stabilised.largest_step(state.rho, method.rtol))
         which = jnp.where(state.stiff, jnp.where(long, 2, 1), 0)
         outcome = jax.lax.switch(which, [run(explicit), run(stabilised), run(integrator.dense)])
@@ -287,7 +301,7 @@ def attempt(
     scale = jnp.maximum(method.atol + method.rtol * sizes, FLOOR * eps * sizes)
     ratio = jnp.max(_norms(error, shapes) / jnp.maximum(scale, jnp.finfo(dtype).tiny))
     speed, before, size = jnp.linalg.norm(slope), jnp.linalg.norm(f), jnp.linalg.norm(y)
-    noise = 1e3 * eps * state.rho * size
+    noise = NOISE * eps * state.rho * size
     rate = jnp.maximum(state.rho, before / jnp.maximum(size, jnp.finfo(dtype).tiny))
     growth = jnp.log(jnp.maximum(speed / before, 1.0))
     ratio = jnp.maximum(ratio, jnp.where(speed > noise, (growth / allowed) ** (1.0 / exponent), 0.0))
@@ -320,7 +334,7 @@ def attempt(
         far = jnp.abs(values - thresholds) > 0.01 * jnp.maximum(jnp.abs(thresholds), eps * jnp.abs(state.values))
         fractions = jnp.where(met & far, _locate(state.values, values, thresholds), 1.0)
         fraction = jnp.min(fractions)
-        back = good & (fraction < 1) & (state.retries < 20) & (h * rate > INSTANT)
+        back = good & (fraction < 1) & (state.retries < RETRIES) & (h * rate > INSTANT)
         stop = good & ~back & jnp.any(met)
         rule = jnp.where(stop, jnp.argmax(met), rule).astype(int)
     take = good & ~back

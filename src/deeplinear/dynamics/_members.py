@@ -1,15 +1,19 @@
 """Members of an ensemble as rows of stacked arrays: put together, picked out, recorded."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from deeplinear.core import RESULTS
+from deeplinear.core import RESULTS, one_at_a_time, unflatten
+from deeplinear.dynamics._base import Snapshots
+from deeplinear.models import Problem
+from deeplinear.probes import AbstractProbe
 
 Item = TypeVar("Item")
 
@@ -87,6 +91,43 @@ def without_padding(state: Any, live: int) -> Any:
     return state._replace(result=result)
 
 
+def over_members(function: Callable[..., Any], mapped: tuple[bool, ...], vector: bool, *args: Any) -> Any:
+    """Apply a function to every member; `mapped` says which arguments have a member axis."""
+    if vector:
+        return jax.vmap(function, in_axes=tuple(0 if m else None for m in mapped))(*args)
+    moving = tuple(a for a, m in zip(args, mapped, strict=True) if m)
+
+    def one(items: tuple[Any, ...]) -> Any:
+        stream = iter(items)
+        return function(*(next(stream) if m else a for a, m in zip(args, mapped, strict=True)))
+
+    return jax.lax.map(one, moving)
+
+
+@one_at_a_time
+@eqx.filter_jit
+def observe_snapshots(
+    probes: tuple[AbstractProbe, ...], problem: Problem, shots: Snapshots, batched: bool, vector: bool
+) -> tuple[Array, ...]:
+    """Values of all probes on the snapshots of every member; rows past a member's count are zero."""
+
+    def member(p: Problem, shots: Snapshots) -> tuple[Array, ...]:
+        shapes = p.model.shapes
+
+        def at(row: Array | int) -> tuple[Array, ...]:
+            params = unflatten(shots.states[row], shapes)
+            return tuple(jnp.asarray(probe(shots.times[row], params, p)) for probe in probes)
+
+        blank = tuple(jnp.zeros((shots.times.shape[0], *s.shape), s.dtype) for s in jax.eval_shape(lambda: at(0)))
+
+        def fill(row: Array, out: tuple[Array, ...]) -> tuple[Array, ...]:
+            return tuple(buffer.at[row].set(value) for buffer, value in zip(out, at(row), strict=True))
+
+        return jax.lax.fori_loop(0, shots.filled, fill, blank)
+
+    return over_members(member, (batched, True), vector, problem, shots)
+
+
 class Recorder:
     """Arrays of recorded values that grow as records come in."""
 
@@ -119,3 +160,19 @@ class Recorder:
         for name, value in zip(self.names, values, strict=True):
             self.values[name][where] = value[rows, columns]
         self.lengths[ids] += counts
+
+    def scatter(self, ids: np.ndarray, times: np.ndarray, values: Sequence[np.ndarray]) -> None:
+        """Add one record a row, each to its member; those of one member in their order."""
+        if not self.values:
+            for name, value in zip(self.names, values, strict=True):
+                self.values[name] = np.full((*self.times.shape, *value.shape[1:]), np.nan)
+        order = np.argsort(ids, kind="stable")
+        members, begins, counts = np.unique(ids[order], return_index=True, return_counts=True)
+        place = np.empty(len(ids), int)
+        place[order] = np.arange(len(ids)) - np.repeat(begins, counts)
+        place += self.lengths[ids]
+        self._room_for(int(place.max()) + 1)
+        self.times[ids, place] = times
+        for name, value in zip(self.names, values, strict=True):
+            self.values[name][ids, place] = value
+        self.lengths[members] += counts

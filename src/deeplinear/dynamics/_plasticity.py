@@ -27,9 +27,8 @@ from deeplinear.core import (
     describe,
 )
 from deeplinear.dynamics._arguments import checked_method
-from deeplinear.dynamics._base import AbstractMethod
+from deeplinear.dynamics._base import AbstractMethod, Progress
 from deeplinear.dynamics._checkpoints import content_hash, load_checkpoint, save_checkpoint
-from deeplinear.dynamics._driver import Progress
 from deeplinear.dynamics._flow import GradientFlow
 from deeplinear.dynamics._plasticity_result import PHASES, Plasticity, reached
 from deeplinear.dynamics._simulate import ensemble, simulate

@@ -23,9 +23,11 @@ from deeplinear.dynamics._arguments import (
     kinds,
     stacked_params,
 )
-from deeplinear.dynamics._base import AbstractMethod
-from deeplinear.dynamics._driver import Driver, Progress
+from deeplinear.dynamics._base import AbstractMethod, Progress
+from deeplinear.dynamics._driver import Driver
 from deeplinear.dynamics._flow import GradientFlow
+from deeplinear.dynamics._native import move, native_label, refusal
+from deeplinear.dynamics._run import Run
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem, checked_problem
 from deeplinear.probes import checked_probes, loss
@@ -46,6 +48,7 @@ def simulate(
     key: Key[Array, ""] | None = None,
     throw: bool = False,
     progress: Callable[[Progress], None] | None = None,
+    engine: str | None = None,
 ) -> Trajectory:
     r"""Move the parameters of one network and record probes on the way.
 
@@ -67,6 +70,8 @@ def simulate(
         key: For stochastic updates.
         throw: Raise `NumericalError` if the run breaks down; by default it is returned and says so.
         progress: Called with a `Progress` now and then.
+        engine: `"native"` (compiled C++; starts at once) or `"xla"` (programs compiled for each shape). By default the
+            native engine wherever it covers the run; `info["engine"]` of the result names the engine, and why.
 
     Returns:
         Trajectory with the outcome in `result`.
@@ -82,7 +87,7 @@ def simulate(
     stacked = tuple(np.asarray(layer)[None] for layer in checked_params("simulate", "params", params))
     keys = key_data("simulate", key, None)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
-    outcome = _drive("simulate", problem, stacked, method, (False, False), keys, settings, "threads").member(0)
+    outcome = _drive("simulate", problem, stacked, method, (False, False), keys, settings, "threads", engine).member(0)
     return outcome.raise_on_failure() if throw else outcome
 
 
@@ -102,6 +107,7 @@ def ensemble(
     throw: bool = False,
     progress: Callable[[Progress], None] | None = None,
     strategy: str | None = None,
+    engine: str | None = None,
 ) -> Trajectory:
     """Many runs at once: over seeds, targets, masks, tolerances, learning rates. Arguments as for `simulate`.
 
@@ -122,7 +128,9 @@ def ensemble(
         key: Split into one key for each member.
         throw: Raise `NumericalError` if a member breaks down.
         progress: Called with a `Progress` now and then.
-        strategy: `"threads"` or `"vector"`; by default the first on a CPU, the second on an accelerator.
+        strategy: How programs of XLA move members: `"threads"` or `"vector"`; by default the first on a CPU, the second
+            on an accelerator.
+        engine: As for `simulate`.
     """
     problems, of_problems = checked_members("problem", problem)
     methods, of_methods = checked_members("method", method)
@@ -147,7 +155,7 @@ def ensemble(
         raise ValueError(f"ensemble: strategy is '{strategy}'. {near_name(strategy, ['threads', 'vector'])}")
     batched = (of_problems is not None, of_methods is not None)
     stacked = tuple(np.asarray(layer) for layer in stacked)
-    outcome = _drive("ensemble", problems, stacked, methods, batched, keys, settings, strategy)
+    outcome = _drive("ensemble", problems, stacked, methods, batched, keys, settings, strategy, engine)
     return outcome.raise_on_failure() if throw else outcome
 
 
@@ -165,6 +173,7 @@ def resume(
     wall_limit: float | None = None,
     throw: bool = False,
     progress: Callable[[Progress], None] | None = None,
+    engine: str | None = None,
 ) -> Trajectory:
     """Go on where a single run ended, with the same problem and method: step size, moments and random stream included.
 
@@ -180,7 +189,7 @@ def resume(
     stacked = tuple(layer[None] for layer in trajectory.params)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
     keys = key_data("resume", None, None)
-    many = _drive("resume", problem, stacked, method, (False, False), keys, settings, "threads", trajectory)
+    many = _drive("resume", problem, stacked, method, (False, False), keys, settings, "threads", engine, trajectory)
     outcome = many.member(0)
     return outcome.raise_on_failure() if throw else outcome
 
@@ -194,6 +203,7 @@ def _drive(
     keys: UInt32[Array | np.ndarray, "members words"],
     settings: Settings,
     strategy: str,
+    chosen: str | None,
     before: Trajectory | None = None,
 ) -> Trajectory:
     """Check the arguments, run all members to their ends and put the trajectory together."""
@@ -201,38 +211,50 @@ def _drive(
     method = checked_method(where, "method", GradientFlow() if method is None else method)
     dtype = jnp.result_type(float)
     params = tuple(np.asarray(layer, dtype) for layer in params)
-    problem.check(jax.device_put(tuple(layer[0] for layer in params)), where)
+    problem.check(tuple(layer[0] for layer in params), where)
     check_values(where, params)
     if before is not None:
         check_continuation(before, problem, method)
     begin = 0.0 if before is None else float(before.final_time)
     rules = checked_rules(where, settings.until)
     schedule = checked_schedule(where, settings, begin, isinstance(method, GradientFlow), bool(rules))
-    probes = checked_probes(where, settings.probes, problem, batched[0], jax.device_put(params))
+    probes = checked_probes(where, settings.probes, problem, batched[0], params)
     members = params[0].shape[0]
     starts_listed = len(schedule.times) > 0 and schedule.times[0] == begin
-    driver = Driver(
+    run = Run(
         problem,
         method,
         batched,
         rules,
         probes,
-        schedule.times,
-        schedule.every,
-        schedule.horizon,
-        settings.max_steps,
-        np.inf if settings.wall_limit is None else clock + settings.wall_limit,
-        members,
-        sum(layer[0].size for layer in params),
-        settings.progress,
-        strategy == "vector",
-        before is None and bool(schedule.every or starts_listed),
+        schedule,
+        max_steps=settings.max_steps,
+        deadline=np.inf if settings.wall_limit is None else clock + settings.wall_limit,
+        opens=before is None and bool(schedule.every or starts_listed),
+        first=int(before is not None and starts_listed),
+        progress=settings.progress,
     )
-    if before is not None and starts_listed:
-        driver.cursor[:] = 1
     y = np.concatenate([layer.reshape(members, -1) for layer in params], axis=1)
     t = np.full(members, begin, dtype)
     memory = None if before is None else [np.asarray(leaf)[None] for leaf in before.state]
-    driver.run(*jax.device_put((y, t, keys)), memory=memory)
-    outcome = driver.trajectory(clock)
-    return dataclasses.replace(outcome, info={**outcome.info, "kinds": kinds(problem, method, batched)})
+    reason = _why_not_native(where, run, chosen)
+    if reason is None:
+        outcome, label = move(run, y, t, memory, clock), native_label(run)
+    else:
+        driver = Driver(run, members, y.shape[1], strategy == "vector")
+        driver.run(*jax.device_put((y, t, keys)), memory=memory)
+        outcome, label = driver.trajectory(clock), f"xla: {reason}"
+    info = {**outcome.info, "kinds": kinds(problem, method, batched), "engine": label}
+    return dataclasses.replace(outcome, info=info)
+
+
+def _why_not_native(where: str, run: Run, chosen: str | None) -> str | None:
+    """Why a run is moved by programs of XLA; `None` if the native engine moves it."""
+    if chosen not in (None, "native", "xla"):
+        raise ValueError(f"{where}: engine is '{chosen}'. {near_name(str(chosen), ['native', 'xla'])}")
+    if chosen == "xla":
+        return "you asked for it"
+    reason = refusal(run.problem, run.method, run.rules)
+    if chosen == "native" and reason is not None:
+        raise ValueError(f"{where}: the native engine cannot move this run: {reason}. Leave engine out.")
+    return reason

@@ -1,0 +1,25 @@
+"""The native engine: flows of deep linear networks in compiled C++, from start to end. Knows arrays only.
+
+`dynamics` says what it moves. Where it was not compiled (`available()` is false), everything runs as programs of XLA.
+"""
+
+from deeplinear.engine._library import (
+    DONE as DONE,
+    FULL as FULL,
+    LAW as LAW,
+    NUMBERS as NUMBERS,
+    REALS as REALS,
+    STOPPED as STOPPED,
+    WHOLES as WHOLES,
+    WORKING as WORKING,
+    Family as Family,
+    Holder as Holder,
+    Law as Law,
+    Pair as Pair,
+    Records as Records,
+    Spec as Spec,
+    Worker as Worker,
+    available as available,
+    lanes as lanes,
+    routines as routines,
+)

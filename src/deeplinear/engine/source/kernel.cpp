@@ -1,0 +1,36 @@
+// What Python calls. Compiled once for each instruction set, into a library of its own.
+#include "flows.h"
+
+extern "C" {
+
+int engine_lanes() { return LANES; }
+
+// The widest registers this machine has: 8, 4 or 2 numbers.
+int engine_widest() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return 8;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 4;
+#endif
+  return 2;
+}
+
+void *worker_new(const Spec *spec, void *counter) {
+  auto &next = *static_cast<std::atomic<int64_t> *>(counter);
+  if (spec->wide) return static_cast<engine::AbstractWorker *>(new engine::Worker<double>(*spec, next));
+  return static_cast<engine::AbstractWorker *>(new engine::Worker<engine::Lanes>(*spec, next));
+}
+
+// Moves members for some seconds; says why it came back.
+int worker_advance(void *worker, Records *records, double seconds) {
+  return static_cast<engine::AbstractWorker *>(worker)->advance(records, seconds);
+}
+
+// Ends all members that still run, with a result that says which limit was reached.
+int worker_end(void *worker, Records *records, int result) {
+  return static_cast<engine::AbstractWorker *>(worker)->end(records, result);
+}
+
+void worker_free(void *worker) { delete static_cast<engine::AbstractWorker *>(worker); }
+}

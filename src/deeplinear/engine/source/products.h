@@ -1,0 +1,110 @@
+// Products of small matrices, in any orientation: c (m x n) = a (m x k) b (k x n), entry (i, j) of a at a[i*ra + j*ca].
+#pragma once
+#include "lanes.h"
+
+namespace engine {
+
+// Row-major c, one network a lane: a tile of c stays in registers.
+template <int R, int C>
+inline void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, int n, bool add) {
+  Lanes s[R][C];
+  for (int i = 0; i < R; i++)
+    for (int j = 0; j < C; j++) s[i][j] = add ? c[i * n + j] : Lanes{};
+  for (int q = 0; q < k; q++)
+    for (int i = 0; i < R; i++) {
+      const Lanes x = a[i * ra + q * ca];
+      for (int j = 0; j < C; j++) s[i][j] += x * b[q * rb + j * cb];
+    }
+  for (int i = 0; i < R; i++)
+    for (int j = 0; j < C; j++) c[i * n + j] = s[i][j];
+}
+
+template <int R>
+inline void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, bool add) {
+  constexpr int C = LANES == 8 ? 4 : 2;  // accumulators that fit the registers
+  int j = 0;
+  for (; j + C <= n; j += C) tile<R, C>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+  for (; j < n; j++) tile<R, 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+}
+
+struct Blas {
+  void (*dgemm)(char *, char *, int *, int *, int *, double *, const double *, int *, const double *, int *, double *,
+                double *, int *);
+  void (*dsyevd)(char *, char *, int *, double *, int *, double *, double *, int *, int *, int *, int *);
+  double least;  // multiplications from which a product of a wide network goes to dgemm
+};
+
+inline void multiply(const Blas &, Array<double> &, int m, int k, int n, const Lanes *a, int ra, int ca,
+                     const Lanes *b, int rb, int cb, Lanes *c, bool add = false) {
+  int i = 0;
+  for (; i + 4 <= m; i += 4) rows<4>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add);
+  switch (m - i) {
+    case 3: rows<3>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 2: rows<2>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 1: rows<1>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+  }
+}
+
+// One wide network: columns of c lie side by side in a register.
+inline Lanes load(const double *p) {
+  Lanes v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+template <int R, int C>
+inline void block(int k, const double *a, int ra, int ca, const double *b, int width, double *c, int n, int room,
+                  bool add) {
+  Lanes s[R][C] = {};
+  for (int q = 0; q < k; q++) {
+    Lanes x[C];
+    for (int j = 0; j < C; j++) x[j] = load(b + q * width + j * LANES);
+    for (int i = 0; i < R; i++)
+      for (int j = 0; j < C; j++) s[i][j] += a[i * ra + q * ca] * x[j];
+  }
+  for (int i = 0; i < R; i++)
+    for (int j = 0; j < C; j++)
+      for (int l = 0; l < LANES && j * LANES + l < room; l++) {
+        double &out = c[i * n + j * LANES + l];
+        out = add ? out + s[i][j][l] : s[i][j][l];
+      }
+}
+
+template <int R>
+inline void strip(int n, int width, int k, const double *a, int ra, int ca, const double *b, double *c, bool add) {
+  int j = 0;
+  for (; j + 2 * LANES <= width; j += 2 * LANES) block<R, 2>(k, a, ra, ca, b + j, width, c + j, n, n - j, add);
+  if (j < width) block<R, 1>(k, a, ra, ca, b + j, width, c + j, n, n - j, add);
+}
+
+inline void multiply(const Blas &blas, Array<double> &room, int m, int k, int n, const double *a, int ra, int ca,
+                     const double *b, int rb, int cb, double *c, bool add = false) {
+  if (blas.dgemm && double(m) * n * k >= blas.least) {
+    // Column-major, so that what is asked for is the transpose of c: that of b times that of a.
+    char left = cb == 1 ? 'N' : 'T', right = ca == 1 ? 'N' : 'T';
+    int lb = cb == 1 ? rb : cb, la = ca == 1 ? ra : ca;
+    double one = 1, beta = add ? 1 : 0;
+    blas.dgemm(&left, &right, &n, &m, &k, &one, b, &lb, a, &la, &beta, c, &n);
+    return;
+  }
+  const int width = (n + LANES - 1) / LANES * LANES;
+  const double *packed = b;
+  if (cb != 1 || width != n || rb != n) {
+    if (int(room.size()) < k * width) room.resize(k * width);
+    for (int q = 0; q < k; q++) {
+      double *to = &room[q * width];
+      for (int j = 0; j < n; j++) to[j] = b[q * rb + j * cb];
+      for (int j = n; j < width; j++) to[j] = 0;
+    }
+    packed = room.data();
+  }
+  int i = 0;
+  for (; i + 4 <= m; i += 4) strip<4>(n, width, k, a + i * ra, ra, ca, packed, c + i * n, add);
+  switch (m - i) {
+    case 3: strip<3>(n, width, k, a + i * ra, ra, ca, packed, c + i * n, add); break;
+    case 2: strip<2>(n, width, k, a + i * ra, ra, ca, packed, c + i * n, add); break;
+    case 1: strip<1>(n, width, k, a + i * ra, ra, ca, packed, c + i * n, add); break;
+  }
+}
+
+}  // namespace engine
