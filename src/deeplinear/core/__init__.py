@@ -64,4 +64,4 @@ from deeplinear.core._stabilised import (
     stabilised_table as stabilised_table,
 )
 from deeplinear.core._trajectory import Trajectory as Trajectory, netcdf_bytes as netcdf_bytes
-from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack
+from deeplinear.core._types import Array as Array, Matrix as Matrix, Params as Params, Stack as Stack

@@ -1,8 +1,16 @@
-"""Shared annotations: what the word *params* means."""
+"""Shared annotations: what arrays are, and what the word *params* means."""
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from jaxtyping import Array, Float
+import jax
+import numpy as np
+from jaxtyping import Float
+
+if TYPE_CHECKING:
+    Array: TypeAlias = jax.Array
+else:
+    Array: TypeAlias = jax.Array | np.ndarray
+"""An array, of NumPy or of JAX: formulas take both."""
 
 Matrix: TypeAlias = Float[Array, "_ _"]
 """One matrix, (out, in)."""

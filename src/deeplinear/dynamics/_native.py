@@ -260,11 +260,7 @@ class Native:
             assert isinstance(integrator.explicit, RungeKutta)
             spec.policy, explicit = 0, integrator.explicit
         else:
-            spec.policy = next(
-                number
-                for number, kind in enumerate((RungeKutta, Stabilised, Exponential), 1)
-                if isinstance(integrator, kind)
-            )
+            spec.policy = 1 + (RungeKutta, Stabilised, Exponential).index(type(integrator))
         pair, kept = _pair(explicit if isinstance(explicit, RungeKutta) else _flow.default_pair(0.1))
         holder.kept.append(kept)
         spec.pair, spec.family, spec.law = pair, _family()[0], _law()
@@ -281,7 +277,7 @@ class Native:
         direction = np.zeros_like(y)
         if memory is not None:
             direction[:] = memory.direction
-            for name, columns, table in (("REALS", engine.REALS, real), ("WHOLES", engine.WHOLES, whole)):
+            for columns, table in ((engine.REALS, real), (engine.WHOLES, whole)):
                 for column, label in enumerate(columns):
                     if label in Memory._fields:
                         table[:, column] = getattr(memory, label)
@@ -331,16 +327,9 @@ class Native:
             if filled:
                 ids, times = records.member[:filled], records.time[:filled]
                 with self.lock:
+                    own = {"loss": records.loss[:filled], "slope": records.slope[:filled]}
                     values = iter(observe(ids, times, records.states[:filled]) if observe is not None else ())
-                    columns = [
-                        records.loss[:filled]
-                        if name == "loss"
-                        else records.slope[:filled]
-                        if name == "slope"
-                        else next(values)
-                        for name in order
-                    ]
-                    recorder.scatter(ids, times, columns)
+                    recorder.scatter(ids, times, [own[name] if name in own else next(values) for name in order])
             records.clear()
 
         def turn(worker: engine.Worker, records: engine.Records) -> bool:

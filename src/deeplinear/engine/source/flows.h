@@ -353,6 +353,7 @@ template <class T> struct Worker : AbstractWorker {
       const int l = opened.back();
       remember(lane[l]->control.member);
       record(r, lane[l]->control, lane[l]->y.data());
+      if (spec.listed > 0) lane[l]->control.cursor++;  // the first listed time is that of the start
       opened.pop_back();
     }
     return true;
