@@ -20,16 +20,19 @@ Item = TypeVar("Item")
 
 def stack_members(items: Sequence[Item], where: str, name: str) -> Item:
     """A list of modules or parameter tuples of the same structure as one with a leading member axis."""
-    structure = jax.tree.structure(items[0])
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(items[0])]
+    flat, structure = [], None
     for position, item in enumerate(items):
-        same = jax.tree.structure(item) == structure and [np.shape(leaf) for leaf in jax.tree.leaves(item)] == shapes
-        if not same:
+        leaves, own = jax.tree.flatten(item)
+        leaves = [np.asarray(leaf) for leaf in leaves]
+        structure = structure or own
+        if own != structure or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in (flat or [leaves])[0]]:
             raise ValueError(
                 f"{where}: {name}[{position}] must have the same structure and shapes as {name}[0]; "
                 "run members of different shapes in separate ensembles."
             )
-    return jax.tree.map(lambda *leaves: jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves])), *items)
+        flat.append(leaves)
+    stacked = [np.stack(column) for column in zip(*flat, strict=True)]
+    return jax.tree.unflatten(structure, jax.device_put(stacked))
 
 
 def on_host() -> bool:
