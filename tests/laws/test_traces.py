@@ -1,4 +1,4 @@
-"""Laws of every public function: transformations of JAX and kinds of arrays give the right answer or a named refusal."""
+"""Laws of every public function: traced values and all kinds of arrays give the right answer or a named refusal."""
 
 import functools
 import importlib
@@ -44,9 +44,9 @@ def offered(package: str) -> dict[str, Any]:
     found = {}
     for name, value in vars(module).items():
         made = inspect.isclass(value) and issubclass(value, eqx.Module) and not inspect.isabstract(value)
-        if not name.startswith("_") and not inspect.ismodule(value) and (made or not inspect.isclass(value)):
-            if callable(value):
-                found[name] = value
+        taken = callable(value) and (made or not inspect.isclass(value))
+        if taken and not name.startswith("_"):
+            found[name] = value
     return found
 
 
@@ -255,8 +255,8 @@ Which public functions can be called inside `jax.jit`, `jax.vmap` and `jax.grad`
 single calls, and each derivative with finite differences. All other functions raise a `TracedError`, which says what to
 use instead. *No derivative* marks functions whose results are integers or truth values.
 
-Every function takes lists, arrays of NumPy of any real type and byte order, and arrays of JAX. Complex numbers, objects,
-texts and empty matrices are refused by name."""
+Every function takes lists, arrays of NumPy of any real type and byte order, and arrays of JAX. Complex numbers,
+objects, texts and empty matrices are refused by name."""
 
 
 def test_the_page_shows_the_tables():

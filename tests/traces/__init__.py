@@ -4,6 +4,7 @@ A table maps each public name of its package to a row: `passes` or `refuses` wit
 for what takes no arrays. `laws/test_traces.py` holds every row to account, and `docs/transformations.md` shows them.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ def positive(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[
 
 def layers(*widths: int) -> Callable[[np.random.Generator], tuple[Any, ...]]:
     """One network: normal layers between these widths, as a single argument."""
-    shapes = [(above, below) for below, above in zip(widths, widths[1:], strict=False)]
+    shapes = [(above, below) for below, above in itertools.pairwise(widths)]
     return lambda rng: (tuple(rng.normal(size=shape) for shape in shapes),)
 
 

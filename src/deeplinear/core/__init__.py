@@ -3,7 +3,12 @@
 from deeplinear._about import near_name as near_name
 from deeplinear.core._arrays import as_array as as_array
 from deeplinear.core._describe import describe as describe
-from deeplinear.core._entry import TracedError as TracedError, concrete as concrete, entry as entry
+from deeplinear.core._entry import (
+    TracedError as TracedError,
+    concrete as concrete,
+    entry as entry,
+    no_gradient as no_gradient,
+)
 from deeplinear.core._errors import (
     RESULTS as RESULTS,
     HypothesisError as HypothesisError,

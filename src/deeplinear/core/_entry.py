@@ -54,6 +54,29 @@ def concrete(where: str, name: str, value: Any, *, instead: str) -> None:
             raise TracedError(where, name, TRANSFORMATIONS.get(type(leaf).__name__, "grad"), instead)
 
 
+def no_gradient(where: str, name: str, value: Any, *, instead: str) -> Any:
+    """Return an array as it is, and refuse to differentiate with respect to it.
+
+    Args:
+        where: Package and function.
+        name: Name of the argument.
+        value: The array, also a traced one.
+        instead: What to use instead.
+    """
+    if is_concrete(value):
+        return value
+
+    @jax.custom_jvp
+    def same(array: jax.Array) -> jax.Array:
+        return array
+
+    @same.defjvp
+    def _refuse(*_: Any) -> Any:
+        raise TracedError(where, name, "grad", instead)
+
+    return same(value)
+
+
 @overload
 def entry(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
