@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import re
+import typing
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,8 +45,8 @@ def offered(package: str) -> dict[str, Any]:
     found = {}
     for name, value in vars(module).items():
         made = inspect.isclass(value) and issubclass(value, eqx.Module) and not inspect.isabstract(value)
-        taken = callable(value) and (made or not inspect.isclass(value))
-        if taken and not name.startswith("_"):
+        plain = callable(value) and not inspect.isclass(value) and typing.get_origin(value) is None
+        if (made or plain) and not name.startswith("_"):
             found[name] = value
     return found
 

@@ -183,5 +183,7 @@ def _array(where: str, name: str, value: Any, kind: str, empty: bool) -> Any:
     else:
         array = checked_layer(where, name, value)
     if array.ndim > 1 and not array.size and not empty:
-        raise ValueError(f"{where}: {name} must not be empty, but has shape {tuple(array.shape)}.")
+        raise ValueError(
+            f"{where}: {name} must have at least one row and one column, but has shape {tuple(array.shape)}."
+        )
     return as_array(array, float) if kind == NUMBERS else array

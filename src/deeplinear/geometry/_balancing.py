@@ -35,6 +35,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     inner,
     integrate,
 )
@@ -95,6 +96,7 @@ class Balancing:
         )
 
 
+@entry
 def balancing_velocity(params: Any, descent: Descent = "group") -> Params:
     r"""Velocity of the layers in a balancing flow; it moves the product not at all.
 
@@ -119,6 +121,7 @@ def balancing_velocity(params: Any, descent: Descent = "group") -> Params:
     return _velocity(layers, descent)
 
 
+@entry
 def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[Array, ""]:
     r"""Slowest rate at which the imbalance decays at the end of a balancing flow.
 
@@ -147,6 +150,7 @@ def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[
     return _group_rate(matrix, 2 / depth, 1 - math.cos(math.pi / depth))
 
 
+@entry
 def balancing_flow(
     params: Any,
     times: Any,
@@ -209,6 +213,7 @@ def balancing_flow(
     )
 
 
+@entry
 def balance(
     params: Any, *, descent: Literal["direct", "group", "ambient"] = "direct", tolerance: float = 1e-9
 ) -> Params:

@@ -32,6 +32,7 @@ from deeplinear.core import (
     check_shape,
     checked_layer,
     checked_params,
+    entry,
     norm,
 )
 from deeplinear.geometry._metric import LARGEST_CONDITION, checked_depth, checked_point
@@ -48,6 +49,7 @@ SINGULAR = 1e-12
 """Singular values of the layers, relative to the largest, below which they are zero."""
 
 
+@entry
 def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
     r"""Layers $W_l = Q_l\,\mathrm{diag}(\lambda)\,Q_{l-1}^\top$.
 
@@ -76,6 +78,7 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
     return _between(values, frames)
 
 
+@entry
 def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *, rank: int | None = None) -> Params:
     r"""Balanced layers with a given product.
 
@@ -116,6 +119,7 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *,
     )
 
 
+@entry
 def minimal_fibre_norm(point: Any, depth: int) -> Float[Array, ""]:
     r"""Least squared norm $L\sum_i s_i^{2/L}$ of $L$ layers with a given product.
 
@@ -152,6 +156,7 @@ def manifold_dimension(size: int, depth: int, rank: int | None = None) -> int:
     return r + (depth + 1) * (size * r - r * (r + 1) // 2)
 
 
+@entry
 def horizontal_lift(params: Any, vector: Any, *, rank: int | None = None) -> Params:
     r"""The horizontal tangent of balanced layers over a tangent $Z$ of their product.
 
@@ -185,6 +190,7 @@ def horizontal_lift(params: Any, vector: Any, *, rank: int | None = None) -> Par
     return lifted
 
 
+@entry
 def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Params:
     """The horizontal part of a tangent of balanced layers; what is left of it the product does not see.
 
@@ -202,12 +208,14 @@ def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Pa
     return _projected(place, moves)
 
 
+@entry
 def horizontality_defect(params: Any, tangent: Any, *, rank: int | None = None) -> Float[Array, ""]:
     """Norm of what is not horizontal in a tangent of balanced layers; zero if and only if it is horizontal."""
     seen = horizontal_part(params, tangent, rank=rank)
     return _apart(tuple(jnp.asarray(move, dtype=float) for move in tangent), seen)
 
 
+@entry
 def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "entries rows columns"], ...]:
     r"""Orthonormal basis of the horizontal tangents, one element for each pair $(k, l)$ of singular directions.
 
@@ -226,6 +234,7 @@ def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Arr
     return _elements(place, *(jnp.asarray(index) for index in np.nonzero(np.asarray(place.kept))))
 
 
+@entry
 def vertical_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "turns rows columns"], ...]:
     r"""Basis of the vertical tangents $K_l W_l - W_l K_{l-1}$: one hidden layer turned in one plane at a time.
 
@@ -242,6 +251,7 @@ def vertical_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array
     return _turned(_place("vertical_basis", params, rank).layers, rank)
 
 
+@entry
 def vertical_gram(params: Any) -> Float[Array, "turns turns"]:
     r"""Inner products of the vertical tangents of turns of unit length, $(E_{ij} - E_{ji})/\sqrt2$.
 

@@ -18,6 +18,7 @@ from deeplinear.core import (
     check_number,
     check_x64,
     checked_layer,
+    entry,
     near_name,
 )
 from deeplinear.geometry._energies import AbstractSpectralEnergy
@@ -73,6 +74,7 @@ class MatrixFlow:
     steps: np.ndarray
 
 
+@entry
 def matrix_flow(
     energy: AbstractLoss | Sequence[AbstractLoss],
     start: Any,

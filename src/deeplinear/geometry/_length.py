@@ -15,7 +15,7 @@ import numpy as np
 import scipy.interpolate
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_count, check_finite, check_shape
+from deeplinear.core import HypothesisError, check_count, check_finite, check_shape, entry
 from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, checked_depth, checked_point
 from deeplinear.geometry._pair_eigenvalues import pair_eigenvalue
 
@@ -23,6 +23,7 @@ PIECE = 4
 """Gauss–Legendre nodes between two samples."""
 
 
+@entry
 def curve_length(
     curve: Any, depth: float, *, times: Any = None, velocity: Any = None, nodes: int = 48, normalised: bool = False
 ) -> float:
@@ -54,6 +55,7 @@ def curve_length(
     return float(weights @ speeds)
 
 
+@entry
 def curve_action(
     curve: Any, depth: float, *, times: Any = None, velocity: Any = None, nodes: int = 48, normalised: bool = False
 ) -> float:
@@ -69,6 +71,7 @@ def curve_action(
     return float(weights @ speeds**2) / 2
 
 
+@entry
 def distance_lower_bound(start: Any, end: Any, depth: float, *, normalised: bool = False) -> float:
     r"""$\sqrt L\,\|s(A)^{1/L} - s(B)^{1/L}\|$ with sorted singular values; at infinite depth of their logarithms.
 

@@ -29,6 +29,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
 )
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
@@ -57,6 +58,7 @@ def checked_point(where: str, name: str, value: Any) -> Matrix:
     return matrix
 
 
+@entry
 def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False) -> Float[Array, "..."]:
     r"""Eigenvalue $\lambda_L(a, b)$ of the operator $A_L[X]$ on $u_k v_l^\top$, with $a = s_k$ and $b = s_l$.
 

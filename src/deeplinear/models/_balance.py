@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, as_array
+from deeplinear.core import Matrix, Params, as_array, entry
 
 
 class LambdaEstimate(NamedTuple):
@@ -23,6 +23,7 @@ class LambdaEstimate(NamedTuple):
     operator: Float[Array, " pairs"]
 
 
+@entry
 def conserved(params: Params) -> tuple[Matrix, ...]:
     r"""Conserved quantities $C_l = W_{l+1}^\top W_{l+1} - W_l W_l^\top$ of neighbouring layers.
 
@@ -43,6 +44,7 @@ def conserved(params: Params) -> tuple[Matrix, ...]:
     return _conserved(params)
 
 
+@entry
 def balancedness(params: Params) -> Float[Array, " pairs"]:
     r"""Frobenius norm of each conserved quantity $W_{l+1}^\top W_{l+1} - W_l W_l^\top$.
 
@@ -61,6 +63,7 @@ def balancedness(params: Params) -> Float[Array, " pairs"]:
     return _norms(params)
 
 
+@entry
 def lambda_estimate(params: Params) -> LambdaEstimate:
     r"""Best multiple of the identity for each conserved quantity, and what is left over.
 
@@ -81,6 +84,7 @@ def lambda_estimate(params: Params) -> LambdaEstimate:
     return _estimate(params)
 
 
+@entry
 def drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
     r"""Frobenius norm of the change of each conserved quantity since a reference state.
 
@@ -104,6 +108,7 @@ def drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
     return _drift(params, reference)
 
 
+@entry
 def layer_strengths(s: ArrayLike, lam: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     r"""Singular values $(s_1, s_2)$ of the two layers of a $\lambda$-balanced network from those of its product.
 

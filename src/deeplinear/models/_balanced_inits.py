@@ -18,6 +18,7 @@ from deeplinear.core import (
     check_key,
     check_number,
     check_shape,
+    entry,
     is_concrete,
     random_orthogonal,
 )
@@ -49,6 +50,7 @@ class Balanced(AbstractInit):
     product: Matrix
     rotate: bool = eqx.field(static=True)
 
+    @entry
     def __init__(self, product: object, *, rotate: bool = False) -> None:
         self.product = as_array(product, float)
         check_shape("Balanced", "product", self.product, (None, None))
@@ -103,6 +105,7 @@ class FromSVD(AbstractInit):
     lam: Float[Array, ""]
     rotation: Matrix
 
+    @entry
     def __init__(
         self, left: object, values: object, right: object, lam: ArrayLike = 0.0, rotation: object | None = None
     ) -> None:
@@ -151,6 +154,7 @@ class LambdaBalanced(AbstractInit):
     absolute_scale: Float[Array, ""] | None
     match_det: Matrix | None
 
+    @entry
     def __init__(
         self,
         lam: ArrayLike,
@@ -219,6 +223,7 @@ class TaskAligned(AbstractInit):
     strengths: Float[Array, "..."]
     lam: Float[Array, ""]
 
+    @entry
     def __init__(self, target: object, strengths: object, lam: ArrayLike = 0.0) -> None:
         self.target = as_array(target, float)
         check_shape("TaskAligned", "target", self.target, (None, None))
@@ -344,6 +349,7 @@ def _rotated(params: Params, key: Key[Array, ""]) -> Params:
     return tuple(layers)
 
 
+@entry
 @functools.partial(jax.jit, static_argnames="widths")
 def two_balanced_layers(
     left: Float[Array, "out _"],

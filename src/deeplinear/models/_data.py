@@ -19,6 +19,7 @@ from deeplinear.core import (
     check_key,
     check_number,
     check_shape,
+    entry,
     is_concrete,
     random_orthogonal,
 )
@@ -52,6 +53,7 @@ class Images(NamedTuple):
     classes: int
 
 
+@entry
 def whiten(inputs: object) -> Float[Array, "inp samples"]:
     r"""Whitened inputs $(XX^\top/P)^{-1/2} X$, whose covariance is the identity.
 
@@ -209,6 +211,7 @@ def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, s
     return _low_rank(key, as_array(std, float), (rows, columns), int(rank))
 
 
+@entry
 def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) -> Matrix:
     r"""Matrix $U\,\mathrm{diag}(s)\,V^\top$ with given singular values and random singular vectors.
 

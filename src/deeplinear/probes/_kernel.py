@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete
+from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, is_concrete
 from deeplinear.models import Problem
 from deeplinear.probes._base import AbstractProbe, Time, check_nonzero, network_of
 
@@ -97,6 +97,7 @@ class KernelDistance(AbstractProbe):
     reference: Params
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, reference: Sequence[Any], *, name: str = "kernel_distance") -> None:
         self.reference = _kernel_reference("KernelDistance", reference)
         self.name = name
@@ -105,6 +106,7 @@ class KernelDistance(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ()
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         network_of(problem, "KernelDistance").check(self.reference, "KernelDistance (reference)")
         return _distance(_kernels(params, self.reference))
@@ -141,6 +143,7 @@ class KernelMovement(AbstractProbe):
     reference: Params
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, reference: Sequence[Any], *, name: str = "kernel_movement") -> None:
         self.reference = _kernel_reference("KernelMovement", reference)
         self.name = name
@@ -149,6 +152,7 @@ class KernelMovement(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ()
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         network_of(problem, "KernelMovement").check(self.reference, "KernelMovement (reference)")
         return _movement(_kernels(params, self.reference))

@@ -27,6 +27,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     spectrum_effective_rank,
 )
 from deeplinear.models import System, checked_system
@@ -105,6 +106,7 @@ def _tridiagonal(diagonal: Float[Array, " order"], beside: Float[Array, " order-
     return jnp.diag(diagonal) + jnp.diag(beside, 1) + jnp.diag(beside, -1)
 
 
+@entry
 def spectral_measure(
     system: Any, *, merge: float | None = None, drop: float = 1e-15, signed: bool = False
 ) -> SpectralMeasure:
@@ -148,6 +150,7 @@ def spectral_measure(
     return SpectralMeasure(jnp.asarray(atoms[kept], dtype=float), jnp.asarray(weights[kept], dtype=float))
 
 
+@entry
 def diagonal_equivalent(system: Any) -> System:
     r"""The network $(\Lambda, U^\top B, CU)$ of a symmetric one $A = U\Lambda U^\top$: same response, same balance.
 
@@ -172,6 +175,7 @@ def diagonal_equivalent(system: Any) -> System:
     )
 
 
+@entry
 def measure_from_moments(moments: Any, order: int) -> SpectralMeasure:
     r"""The positive measure of $n$ atoms with given moments $w_0, \dots, w_{2n-1}$.
 
@@ -204,6 +208,7 @@ def measure_from_moments(moments: Any, order: int) -> SpectralMeasure:
     return SpectralMeasure(jnp.asarray(atoms, dtype=float), jnp.asarray(float(exact[0]) * vectors[0] ** 2, dtype=float))
 
 
+@entry
 def hankel_condition(response: Any, order: int) -> float:
     r"""Condition number of $[h_{i+j}]_{i,j<n}$: by how much errors of a response grow in the atoms it determines.
 
@@ -221,6 +226,7 @@ def hankel_condition(response: Any, order: int) -> float:
     return float(np.linalg.cond(_hankel(checked_numbers(where, "response", response, 2 * order - 1), order)))
 
 
+@entry
 def ho_kalman(response: Any, order: int, *, rows: int | None = None, tolerance: float = 1e-14) -> System:
     r"""The network of $n$ states whose response begins with $w_0, \dots, w_{2n-1}$.
 
@@ -276,6 +282,7 @@ def ho_kalman(response: Any, order: int, *, rows: int | None = None, tolerance: 
     return System(*(jnp.asarray(part, dtype=float) for part in parts))
 
 
+@entry
 def jacobi(measure: Any) -> Jacobi:
     r"""Jacobi matrix of a positive measure, by Lanczos from $\sqrt p$ with full reorthogonalisation.
 
@@ -308,6 +315,7 @@ def jacobi(measure: Any) -> Jacobi:
     return Jacobi(jnp.asarray(diagonal, dtype=float), jnp.asarray(beside, dtype=float), jnp.asarray(mass, dtype=float))
 
 
+@entry
 def wasserstein(first: Any, second: Any, order: float = 1) -> float:
     r"""Distance $W_q(\mu, \nu) = \bigl(\int_0^1 |F_\mu^{-1}(u) - F_\nu^{-1}(u)|^q\,du\bigr)^{1/q}$ on the line.
 
@@ -340,6 +348,7 @@ def wasserstein(first: Any, second: Any, order: float = 1) -> float:
     return largest * float(np.sum(widths * (distances / largest) ** order) / widths.sum()) ** (1 / order)
 
 
+@entry
 def atom_dimension(measure: Any, *, tolerance: float = 1e-2, merge: float = 1e-2) -> int:
     r"""Number of atoms that weigh more than a share of the mass, after merging neighbours.
 
@@ -366,6 +375,7 @@ def atom_dimension(measure: Any, *, tolerance: float = 1e-2, merge: float = 1e-2
     return int(np.sum(merged > tolerance * merged.sum()))
 
 
+@entry
 def entropy_dimension(measure: Any) -> float:
     r"""$\exp(-\sum_i p_i\ln p_i)$ of the normalised weights: $n$ for $n$ equal ones.
 

@@ -22,6 +22,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
     near_name,
 )
@@ -124,6 +125,7 @@ class RatioSummary(NamedTuple):
     failed: float
 
 
+@entry
 def impulse_response(system: Any, length: int, *, path: Path = "general") -> Response:
     r"""First entries of $h_j = CA^jB$.
 
@@ -163,6 +165,7 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
     return Response(jnp.asarray(_squeezed(entries[:diverged_at]), dtype=float), diverged_at)
 
 
+@entry
 def log_response(system: Any, length: int) -> LogResponse:
     r"""Logarithms and signs of $h_j = CA^jB$, for responses too long or too steep to be written down.
 
@@ -194,6 +197,7 @@ def log_response(system: Any, length: int) -> LogResponse:
     )
 
 
+@entry
 def outputs(system: Any, inputs: Any) -> Float[Array, "times *outputs"]:
     r"""Outputs $y_1, \dots, y_T$ of the recurrence $s_{t+1} = As_t + Bx_t$, $y_t = Cs_t$, $s_0 = 0$.
 
@@ -233,6 +237,7 @@ def outputs(system: Any, inputs: Any) -> Float[Array, "times *outputs"]:
     return found
 
 
+@entry
 def extrapolation(response: Any, target: Any, length: int, *, horizon: int) -> Extrapolation:
     r"""Errors of a student's response on the part it was trained on and on the tail.
 
@@ -289,6 +294,7 @@ def extrapolation(response: Any, target: Any, length: int, *, horizon: int) -> E
     )
 
 
+@entry
 def summarise_ratios(ratios: Any, *, cap: float = 1e3) -> RatioSummary:
     r"""Median, mean and spread of the tail errors of several students, each relative to the zero student.
 
@@ -324,6 +330,7 @@ def summarise_ratios(ratios: Any, *, cap: float = 1e3) -> RatioSummary:
     )
 
 
+@entry
 def hankel_singular_values(response: Any, *, size: int | None = None) -> Float[Array, " values"]:
     r"""Singular values of the Hankel matrix $[h_{i+j}]_{i,j<s}$, in falling order.
 
@@ -342,6 +349,7 @@ def hankel_singular_values(response: Any, *, size: int | None = None) -> Float[A
     return jnp.asarray(np.linalg.svd(_hankel(where, response, size), compute_uv=False), dtype=float)
 
 
+@entry
 def hankel_order(response: Any, *, tolerance: float = 1e-8, size: int | None = None) -> int:
     r"""Number of states that a response needs: singular values of its Hankel matrix above a tolerance.
 

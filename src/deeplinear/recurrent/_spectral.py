@@ -13,7 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, as_array, check_finite, check_shape, check_x64, checked_layer, is_concrete
+from deeplinear.core import (
+    HypothesisError,
+    as_array,
+    check_finite,
+    check_shape,
+    check_x64,
+    checked_layer,
+    entry,
+    is_concrete,
+)
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._response import SYMMETRIC
 
@@ -30,6 +39,7 @@ class ResidualPolynomial(NamedTuple):
     slope: Float[Array, "*points"]
 
 
+@entry
 def residual_polynomial(residual: Any, points: Any) -> ResidualPolynomial:
     r"""$\varphi(x) = \sum_j r_jx^j$ and its slope, by Horner's rule.
 
@@ -52,6 +62,7 @@ def residual_polynomial(residual: Any, points: Any) -> ResidualPolynomial:
     return _horner(r, x)
 
 
+@entry
 def spectral_gradient(system: Any, residual: Any) -> System:
     r"""Gradient of a loss of the response at a symmetric transition matrix, in the eigenbasis of it.
 
