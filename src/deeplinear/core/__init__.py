@@ -7,6 +7,7 @@ from deeplinear.core._entry import (
     TracedError as TracedError,
     concrete as concrete,
     entry as entry,
+    forward_only as forward_only,
     no_gradient as no_gradient,
 )
 from deeplinear.core._errors import (

@@ -150,8 +150,8 @@ def check_finite(where: str, name: str, array: Any) -> None:
 
 def check_size(where: str, name: str, array: Any) -> None:
     """Refuse numbers so large or so small that their squares are none; zeros alone pass."""
-    size = float(np.abs(array).max())
-    if not (SMALLEST <= size <= LARGEST or size == 0):
+    size = float(np.abs(np.asarray(array, dtype=float)).max(initial=0.0))
+    if np.isfinite(size) and not (SMALLEST <= size <= LARGEST or size == 0):
         raise ValueError(
             f"{where}: the largest number of {name} must lie between {SMALLEST:g} and {LARGEST:g}, but is {size:.3g}; "
             "take other units."
