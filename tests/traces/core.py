@@ -37,6 +37,7 @@ TABLE: dict[str, Row] = {
     "entry": outside("decorates a function"),
     "flatten": passes(core.flatten, layers(2, 3, 2), kinds=False),
     "forward_only": outside("the result of a function"),
+    "frobenius": passes(core.frobenius, normal((3, 2)), kinds=False),
     "inner": passes(core.inner, both(layers(2, 3, 2), layers(2, 3, 2)), scales=False, kinds=False),
     "integrate": passes(
         lambda start: core.integrate(lambda x: -x, start, jnp.array([0.5, 1.0])).states,
@@ -68,7 +69,7 @@ TABLE: dict[str, Row] = {
     "svd": passes(lambda matrix: core.svd(matrix)[1], normal((3, 2)), kinds=False),
     "tsit5": SOLVER,
     "unflatten": passes(
-        lambda vector: jax.tree.leaves(core.unflatten(vector, ((2, 3), (1, 2)))),
+        lambda vector: core.unflatten(vector, ((2, 3), (1, 2))),
         normal((8,)),
         kinds=False,
         scales=False,

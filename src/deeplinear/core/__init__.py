@@ -30,6 +30,7 @@ from deeplinear.core._layers import checked_layer as checked_layer, checked_para
 from deeplinear.core._linalg import (
     add_scaled as add_scaled,
     flatten as flatten,
+    frobenius as frobenius,
     inner as inner,
     norm as norm,
     random_orthogonal as random_orthogonal,

@@ -116,7 +116,13 @@ def entry(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def entry(*, instead: str | None = None, empty: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def entry(
-    function: Any = None, /, *, instead: str | None = None, empty: bool = False, sized: tuple[str, ...] = ()
+    function: Any = None,
+    /,
+    *,
+    instead: str | None = None,
+    empty: bool = False,
+    sized: tuple[str, ...] = (),
+    bounded: tuple[str, ...] = (),
 ) -> Any:
     """Convert the arrays that a function is given, and refuse those that it cannot use.
 
@@ -128,6 +134,7 @@ def entry(
         instead: For a function that needs concrete numbers, what to use instead of calling it with traced ones.
         empty: Whether empty matrices are welcome.
         sized: Parameters whose numbers are refused where their squares would overflow or vanish.
+        bounded: Parameters whose numbers are refused where their squares would overflow.
 
     Example:
         >>> @entry
@@ -137,10 +144,11 @@ def entry(
         4.0
     """
     if function is None:
-        return lambda later: entry(later, instead=instead, empty=empty, sized=sized)
+        return lambda later: entry(later, instead=instead, empty=empty, sized=sized, bounded=bounded)
     where = function.__qualname__.removesuffix(".__init__")
     full = f"{function.__module__.split('.')[1]}.{where}" if "." in function.__module__ else where
     parameters = list(inspect.signature(function).parameters.values())
+    checked_names = {*sized, *bounded}
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "argument")
     kinds = {p.name: _kind(p.annotation) for p in parameters}
@@ -151,10 +159,10 @@ def entry(
         if instead is not None:
             concrete(full, name, value, instead=instead)
         found = _converted(where, name, value, kinds.get(name, ANY), empty)
-        if name in sized:
+        if name in checked_names:
             for leaf in jax.tree.leaves(found):
                 if isinstance(leaf, jax.Array | np.ndarray | float) and is_concrete(leaf):
-                    check_size(where, name, leaf)
+                    check_size(where, name, leaf, small=name in bounded)
         return found
 
     @functools.wraps(function)
@@ -190,9 +198,9 @@ def _kind(annotation: Any) -> str:
 
 def _converted(where: str, name: str, value: Any, kind: str, empty: bool) -> Any:
     """One argument as the package computes with it."""
-    if isinstance(value, jax.Array | np.ndarray | np.generic):
+    if isinstance(value, jax.Array | np.ndarray):
         return _array(where, name, value, kind, empty)
-    if isinstance(value, complex):
+    if isinstance(value, complex | np.complexfloating):
         raise TypeError(f"{where}: {name} must be real, but is complex.")
     if kind == NUMBERS and isinstance(value, list | tuple):
         return _array(where, name, checked_layer(where, name, value), kind, empty)
