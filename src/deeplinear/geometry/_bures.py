@@ -114,7 +114,7 @@ def _mean_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -
     return mean, _even(factor @ _lyapunov(frame, values, second + root @ first @ root) @ factor.T)
 
 
-@entry
+@entry(bounded=("point", "first", "second"))
 def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
     r"""$\tfrac12\langle Y, \mathcal L_X^{-1}Z\rangle$ for symmetric tangents.
 
@@ -151,7 +151,7 @@ def _inner_jvp(primals: tuple[Matrix, ...], tangents: tuple[Matrix, ...]) -> tup
     return _inner(*primals), 0.5 * (change - jnp.sum((one @ other + other @ one) * tangents[0]))
 
 
-@entry
+@entry(bounded=("start", "end", "times"))
 def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times size size"]:
     r"""Geodesic $((1-t)I + tT)\,A\,((1-t)I + tT)$ from $A$ to $B$, $T$ being `bures_map`.
 
@@ -174,7 +174,7 @@ def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times siz
     return _geodesic(a, b, t)
 
 
-@entry
+@entry(bounded=("start", "momentum", "times"))
 def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*times size size"]:
     r"""Geodesic $(I + tP)A(I + tP)$ that starts at $A$ with momentum $P$, velocity $AP + PA$.
 

@@ -49,7 +49,7 @@ def pair_concavity(log_ratio: Any, depth: float) -> Float[Array, "..."]:
     return _criterion(u, rate)
 
 
-@entry
+@entry(sized=("spectrum",))
 def concavity_spectrum(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
     r"""Eigenvalues of $s_i\,\partial^2 S_L/\partial s_i\partial s_j\,s_j$, in rising order.
 
@@ -71,7 +71,7 @@ def concavity_spectrum(spectrum: Any, depth: float) -> Float[Array, "*batch mode
     return _scaled_eigenvalues(hessian, as_array(spectrum, float))
 
 
-@entry
+@entry(sized=("spectrum",))
 def diagonal_dominance(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
     r"""$|H_{ii}| - \sum_{j\ne i}|H_{ij}|$ of the Hessian of the entropy: positive in rows that the diagonal dominates.
 

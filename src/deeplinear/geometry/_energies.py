@@ -47,13 +47,16 @@ class AbstractSpectralEnergy(AbstractLoss):
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
         """Its second derivatives."""
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.spectral_value(jnp.linalg.svd(_square(self, product), compute_uv=False))
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         left, values, right_t = jnp.linalg.svd(_square(self, product))
         return _finite(self, product, (left * self.spectral_gradient(values)) @ right_t)
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         left, values, right_t = jnp.linalg.svd(_square(self, product))
         seen = left.T @ tangent @ right_t.T

@@ -79,7 +79,7 @@ def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"
     return spectrum_slope(_spectrum("entropy_gradient", spectrum, depth), 1 / depth)
 
 
-@entry
+@entry(sized=("spectrum",))
 def entropy_hessian(spectrum: Any, depth: float) -> Float[Array, "*batch modes modes"]:
     r"""Second derivatives of the entropy: $-w_L'(u_{ij})/(2 s_i s_j)$ beside the diagonal.
 

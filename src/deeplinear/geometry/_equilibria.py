@@ -32,6 +32,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    is_concrete,
 )
 from deeplinear.geometry._energies import AbstractSpectralEnergy, PowerEnergy, SpectralEnergy, SpectralFreeEnergy
 from deeplinear.geometry._metric import checked_depth
@@ -143,7 +144,7 @@ def equilibrium_rates(
     s, bend = (as_array(checked_layer(where, n, v), float) for n, v in (("value", value), ("curvature", curvature)))
     for name, array in (("value", s), ("curvature", bend)):
         check_finite(where, name, array)
-    if np.any(np.asarray(s) <= 0):
+    if is_concrete(s) and np.any(np.asarray(s) <= 0):
         raise ValueError(f"{where}: value must be positive, but reaches {float(jnp.min(s)):g}.")
     rate = 1 / checked_depth(where, depth)
     speed = _scale(depth, normalised) * s ** (2 - 2 * rate)

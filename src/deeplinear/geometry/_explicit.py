@@ -100,7 +100,7 @@ class RotationChord:
         return _at("RotationChord.velocities", self.velocity, times)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; its result is a text")
 def classify_endpoints(start: Any, end: Any, depth: float) -> str:
     r"""Which closed form joins two matrices, or "numeric".
 
@@ -124,7 +124,7 @@ def classify_endpoints(start: Any, end: Any, depth: float) -> str:
     return NUMERIC if form is None else form.case
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; its points can be traced by time")
 def explicit_geodesic(start: Any, end: Any, depth: float, *, normalised: bool = False) -> ExplicitGeodesic:
     r"""The geodesic between two matrices for which a closed form is known.
 
@@ -158,7 +158,7 @@ def explicit_geodesic(start: Any, end: Any, depth: float, *, normalised: bool = 
     return dataclasses.replace(form, length=scale * form.length)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; its points can be traced by time")
 def rotation_chord(start: Any, end: Any, depth: int, *, normalised: bool = False) -> RotationChord:
     r"""The curve $U((1-t)S^{1/L} + tR^{1/L})^LV^\top$ between matrices with equal polar factors.
 

@@ -130,7 +130,7 @@ class Geodesic(eqx.Module):
         return jax.tree.map(jnp.max, self.drifts())
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or integrate geodesic_field, which can be traced")
 def geodesic(
     point: Any,
     depth: float,

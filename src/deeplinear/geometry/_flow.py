@@ -74,7 +74,7 @@ class MatrixFlow:
     steps: np.ndarray
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or integrate Metric.apply, which can be traced")
 def matrix_flow(
     energy: AbstractLoss | Sequence[AbstractLoss],
     start: Any,

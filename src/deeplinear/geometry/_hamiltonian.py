@@ -29,7 +29,7 @@ QUADRATURE = 24
 """Gauss–Legendre nodes in the place of layers at infinite depth: exact to rounding for ratios up to $10^6$."""
 
 
-@entry
+@entry(bounded=("point", "momentum"))
 def hamiltonian(metric: Metric, point: Any, momentum: Any) -> Float[Array, ""]:
     r"""$\tfrac12\langle P, A_L[X](P)\rangle$, half the squared speed.
 

@@ -56,7 +56,7 @@ def gaussian_imbalance(size: int, std: Any) -> GaussianImbalance:
     return GaussianImbalance(2 * (size + 1) * fourth, (2 * size + 1) * fourth)
 
 
-@entry
+@entry(bounded=("params",))
 def relative_imbalance(params: Any) -> Float[Array, ""]:
     r"""Largest imbalance over the largest layer: $\max_l\|W_{l+1}^\top W_{l+1} - W_lW_l^\top\|_F / \max_l\|W_l\|_F^2$.
 
@@ -80,7 +80,7 @@ def _relative(layers: Params) -> Float[Array, ""]:
     return jnp.where(largest > 0, found / jnp.where(largest > 0, largest, 1.0), 0.0)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or use relative_imbalance, which can be traced")
 def is_balanced(params: Any, *, tolerance: float = 1e-8) -> bool:
     """Whether the relative imbalance of layers is at most the tolerance.
 

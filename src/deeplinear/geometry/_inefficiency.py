@@ -31,7 +31,7 @@ class Inefficiency:
     status: str
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced")
 def path_inefficiency(
     energy: AbstractLoss,
     start: Any,

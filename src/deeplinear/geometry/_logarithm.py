@@ -105,7 +105,7 @@ class Connection:
         return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], jnp.asarray(0), COMPLETE)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; geodesic_field can be traced", sized=("start", "end"))
 def geodesic_between(
     start: Any,
     end: Any,
@@ -154,7 +154,7 @@ def geodesic_between(
     return dataclasses.replace(best, iterations=sum(one.iterations for one in found))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced", sized=("start", "end"))
 def distance(start: Any, end: Any, depth: float, *, normalised: bool = False) -> float:
     r"""Length of the geodesic between two matrices that `geodesic_between` finds.
 

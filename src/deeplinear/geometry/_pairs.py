@@ -67,7 +67,11 @@ class Distances:
         return self.angles > FAR
 
 
-@entry(empty=True)
+@entry(
+    instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced",
+    empty=True,
+    sized=("starts", "ends"),
+)
 def distances(
     starts: Any,
     ends: Any,

@@ -80,7 +80,7 @@ def _power_derivative(point: Matrix, vector: Matrix, exponent: Any) -> tuple[Mat
     return vectors @ (weights * (vectors.T @ ((vector + vector.T) / 2) @ vectors)) @ vectors.T, values[0]
 
 
-@entry
+@entry(sized=("point", "direction"))
 def gram_power_derivative(point: Any, direction: Any, exponent: float) -> tuple[Matrix, Matrix]:
     r"""Derivatives of $(XX^\top)^p$ and $(X^\top X)^p$ at a matrix of full rank.
 

@@ -39,7 +39,7 @@ class SingularDerivative(NamedTuple):
     right: Float[Array, "modes modes"]
 
 
-@entry
+@entry(sized=("point", "velocity"))
 def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
     r"""Derivatives of singular values and vectors along a path through a matrix.
 

@@ -91,7 +91,7 @@ class BalancedGeodesic(eqx.Module):
         return travelled(self.speed, self.times)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or integrate geodesic_field, which can be traced")
 def balanced_geodesic(
     params: Any, tangent: Any, times: Any, *, rtol: float = 1e-12, atol: float = 1e-14
 ) -> BalancedGeodesic:
@@ -138,7 +138,9 @@ def balanced_geodesic(
     return BalancedGeodesic(*kept, end_time=found.time, steps=found.steps, status=status)
 
 
-@entry
+@entry(
+    instead="call it outside of jit, vmap and grad; it checks that the layers are balanced", sized=("params", "tangent")
+)
 def multipliers(params: Any, tangent: Any) -> Float[Array, "hidden size size"]:
     r"""The symmetric multipliers $S_1, \dots, S_{L-1}$ of the geodesic through balanced layers in a direction.
 
@@ -156,7 +158,9 @@ def multipliers(params: Any, tangent: Any) -> Float[Array, "hidden size size"]:
     return _multipliers(layers, moves)
 
 
-@entry
+@entry(
+    instead="call it outside of jit, vmap and grad; it checks that the layers are balanced", bounded=("start", "end")
+)
 def line_defect(start: Any, end: Any) -> Float[Array, " hidden"]:
     r"""By how much the straight line between balanced layers fails to be balanced, at each hidden layer.
 
@@ -245,7 +249,10 @@ def straight_line_end(strengths: Any, turns: Sequence[Any], end_strengths: Any, 
     return balanced_layers(end_strengths, frames)
 
 
-@entry
+@entry(
+    instead="call it outside of jit, vmap and grad; it checks that the layers are balanced",
+    bounded=("params", "covector"),
+)
 def direction_defect(params: Any, covector: Any) -> Float[Array, " hidden"]:
     r"""By how much the straight line from balanced layers in a horizontal direction fails to be balanced.
 
