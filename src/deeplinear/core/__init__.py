@@ -3,6 +3,13 @@
 from deeplinear._about import near_name as near_name
 from deeplinear.core._arrays import as_array as as_array
 from deeplinear.core._describe import describe as describe
+from deeplinear.core._entry import (
+    TracedError as TracedError,
+    concrete as concrete,
+    entry as entry,
+    forward_only as forward_only,
+    no_gradient as no_gradient,
+)
 from deeplinear.core._errors import (
     RESULTS as RESULTS,
     HypothesisError as HypothesisError,
@@ -23,6 +30,7 @@ from deeplinear.core._layers import checked_layer as checked_layer, checked_para
 from deeplinear.core._linalg import (
     add_scaled as add_scaled,
     flatten as flatten,
+    frobenius as frobenius,
     inner as inner,
     norm as norm,
     random_orthogonal as random_orthogonal,

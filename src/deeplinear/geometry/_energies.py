@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, as_array, check_number, is_concrete
+from deeplinear.core import HypothesisError, Matrix, as_array, check_number, entry, is_concrete
 from deeplinear.geometry._entropy import spectrum_curve, spectrum_entropy, spectrum_slope
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.models import AbstractLoss
@@ -47,13 +47,16 @@ class AbstractSpectralEnergy(AbstractLoss):
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
         """Its second derivatives."""
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.spectral_value(jnp.linalg.svd(_square(self, product), compute_uv=False))
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         left, values, right_t = jnp.linalg.svd(_square(self, product))
         return _finite(self, product, (left * self.spectral_gradient(values)) @ right_t)
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         left, values, right_t = jnp.linalg.svd(_square(self, product))
         seen = left.T @ tangent @ right_t.T
@@ -86,6 +89,7 @@ class PowerEnergy(AbstractSpectralEnergy):
 
     power: Float[Array, ""]
 
+    @entry
     def __init__(self, power: object) -> None:
         check_number("PowerEnergy", "power", power, above=0)
         self.power = as_array(power, float)
@@ -172,6 +176,7 @@ class SpectralFreeEnergy(AbstractSpectralEnergy):
     entropic: NegativeEntropy
     beta: Float[Array, ""]
 
+    @entry
     def __init__(self, energy: AbstractSpectralEnergy, beta: object, depth: float) -> None:
         _check_energy("SpectralFreeEnergy", energy, AbstractSpectralEnergy)
         self.energy, self.entropic = energy, NegativeEntropy(depth)
@@ -204,17 +209,21 @@ class FreeEnergy(AbstractLoss):
     entropic: NegativeEntropy
     beta: Float[Array, ""]
 
+    @entry
     def __init__(self, energy: AbstractLoss, beta: object, depth: float) -> None:
         _check_energy("FreeEnergy", energy, AbstractLoss)
         self.energy, self.entropic = energy, NegativeEntropy(depth)
         self.beta = _inverse_temperature("FreeEnergy", beta)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.energy.value(product) + self.entropic.value(product) / self.beta
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return self.energy.gradient(product) + self.entropic.gradient(product) / self.beta
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return self.energy.curvature(product, tangent) + self.entropic.curvature(product, tangent) / self.beta
 
@@ -227,6 +236,7 @@ class FreeEnergy(AbstractLoss):
         return self.energy.kind
 
 
+@entry
 def free_energy(energy: AbstractLoss, beta: object, depth: float) -> FreeEnergy | SpectralFreeEnergy:
     r"""$F_\beta = E - S_L/\beta$: an energy minus the entropy of depth $L$ at the temperature $1/\beta$.
 
@@ -267,18 +277,22 @@ class Scaled(AbstractLoss):
     energy: AbstractLoss
     factor: Float[Array, ""]
 
+    @entry
     def __init__(self, energy: AbstractLoss, factor: object) -> None:
         _check_energy("Scaled", energy, AbstractLoss)
         check_number("Scaled", "factor", factor, above=0)
         self.energy = energy
         self.factor = as_array(factor, float)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.factor * self.energy.value(product)
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return self.factor * self.energy.gradient(product)
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return self.factor * self.energy.curvature(product, tangent)
 

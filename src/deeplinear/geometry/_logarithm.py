@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from deeplinear.core import Matrix, check_number
+from deeplinear.core import Matrix, check_number, entry
 from deeplinear.geometry._collocation import Solved, solve
 from deeplinear.geometry._curvature import momenta_of, velocities_of
 from deeplinear.geometry._explicit import NUMERIC, ExplicitGeodesic, checked_ends, closed_form
@@ -105,6 +105,7 @@ class Connection:
         return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], jnp.asarray(0), COMPLETE)
 
 
+@entry(instead="call it outside of jit, vmap and grad; geodesic_field can be traced", sized=("start", "end"))
 def geodesic_between(
     start: Any,
     end: Any,
@@ -153,6 +154,7 @@ def geodesic_between(
     return dataclasses.replace(best, iterations=sum(one.iterations for one in found))
 
 
+@entry(instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced", sized=("start", "end"))
 def distance(start: Any, end: Any, depth: float, *, normalised: bool = False) -> float:
     r"""Length of the geodesic between two matrices that `geodesic_between` finds.
 

@@ -15,6 +15,7 @@ from deeplinear.core import (
     check_count,
     check_shape,
     effective_rank,
+    entry,
     flatten,
     is_concrete,
     norm,
@@ -171,6 +172,7 @@ class LayerSingularValues(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return (f"layer_{self.layer}_mode",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
         if self.layer > len(params):
             raise ValueError(f"LayerSingularValues: layer must be at most {len(params)}, but is {self.layer}.")
@@ -202,6 +204,7 @@ class Conserved(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return (f"hidden_{self.pair}_row", f"hidden_{self.pair}_column")
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Matrix:
         network_of(problem, "Conserved", entries=True)
         if self.pair > len(params) - 1:
@@ -220,6 +223,7 @@ class Drift(AbstractProbe):
     reference: Params
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, reference: Sequence[Any], *, name: str = "drift") -> None:
         self.reference = tuple(jnp.asarray(layer, dtype=float) for layer in reference)
         self.name = name
@@ -228,6 +232,7 @@ class Drift(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ("pair",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " pairs"]:
         network_of(problem, "Drift", entries=True)
         return drift(params, self.reference)
@@ -251,6 +256,7 @@ class Entries(AbstractProbe):
     columns: Int[Array, " entries"]
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, rows: object, columns: object, *, name: str = "entries") -> None:
         self.rows = jnp.asarray(rows)
         self.columns = jnp.asarray(columns)
@@ -267,6 +273,7 @@ class Entries(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return (f"{self.name}_entry",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " entries"]:
         matrix = problem.product(params)
         for label, index, bound in (("rows", self.rows, matrix.shape[0]), ("columns", self.columns, matrix.shape[1])):
