@@ -22,6 +22,7 @@ from deeplinear.core._errors import (
     check_size as check_size,
     check_x64 as check_x64,
     is_concrete as is_concrete,
+    within_run as within_run,
 )
 from deeplinear.core._exponential import Exponential as Exponential, phi as phi
 from deeplinear.core._files import replacing as replacing
@@ -73,3 +74,21 @@ from deeplinear.core._stabilised import (
 )
 from deeplinear.core._trajectory import Trajectory as Trajectory, netcdf_bytes as netcdf_bytes
 from deeplinear.core._types import Array as Array, Matrix as Matrix, Params as Params, Stack as Stack
+from deeplinear.core._xp import (
+    QUIET as QUIET,
+    add_at as add_at,
+    as_numbers as as_numbers,
+    cond as cond,
+    differentiable as differentiable,
+    entries as entries,
+    fori_loop as fori_loop,
+    formula as formula,
+    is_program as is_program,
+    over as over,
+    put as put,
+    scan as scan,
+    special as special,
+    stop_gradient as stop_gradient,
+    while_loop as while_loop,
+    xp as xp,
+)

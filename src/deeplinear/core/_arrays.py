@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core._errors import is_concrete
+from deeplinear.core._types import Array
+from deeplinear.core._xp import is_program
 
 
-def as_array(value: Any, dtype: type | None = None) -> jax.Array:
-    """`jnp.asarray`, which compiles a program for every new shape, without one where NumPy can see the numbers.
+def as_array(value: Any, dtype: type | None = None) -> Array:
+    """Numbers as an array of NumPy; what is traced, or lies on an accelerator, as an array of JAX.
 
     The array has memory of its own: what is written into `value` later does not change it.
 
@@ -20,24 +19,20 @@ def as_array(value: Any, dtype: type | None = None) -> jax.Array:
 
     Example:
         >>> as_array([1, 2], float)
-        Array([1., 2.], dtype=float64)
+        array([1., 2.])
     """
-    if _for_numpy(value, dtype):
-        try:
-            array = np.array(native(np.asarray(value)))
-        except ValueError:  # rows of different lengths: JAX says so
-            return jnp.asarray(value, dtype=dtype)
+    if is_program(value):
+        import jax.numpy
+
+        array = jax.numpy.asarray(value, dtype=dtype)
         _refuse_others(array)
-        if array.dtype.kind in "fiub":
-            return jax.device_put(array if dtype is None else array.astype(dtype, copy=False))
-    if isinstance(value, jax.Array):
-        _refuse_others(value)
-    array = jnp.asarray(value, dtype=dtype)
+        return array
+    array = np.array(native(np.asarray(value)))
     _refuse_others(array)
-    return array
+    return array if dtype is None else array.astype(dtype, copy=False)
 
 
-def _refuse_others(array: np.ndarray | jax.Array) -> None:
+def _refuse_others(array: np.ndarray | Array) -> None:
     """Refuse complex numbers, texts, objects and dates."""
     kind = np.dtype(array.dtype).kind if isinstance(array, np.ndarray) else ""
     if np.issubdtype(array.dtype, np.complexfloating):
@@ -51,15 +46,3 @@ def native(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         return array.astype(float)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _for_numpy(value: Any, dtype: type | None) -> bool:
-    """Whether NumPy makes of numbers what JAX would; the type of JAX's own and of single ones is for JAX to say."""
-    if isinstance(value, jax.Array):
-        return False
-    leaves = jax.tree.leaves(value)
-    if dtype is not None:
-        return all(map(is_concrete, leaves))
-    if isinstance(value, tuple | list):
-        return all(isinstance(leaf, np.ndarray | np.generic | int | float) for leaf in leaves)
-    return isinstance(value, np.ndarray | np.generic)

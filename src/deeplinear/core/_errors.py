@@ -1,8 +1,10 @@
 """Outcomes of a numerical run, exceptions, and checks of arguments with messages in plain words."""
 
+import contextlib
+import contextvars
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -92,9 +94,28 @@ class HypothesisError(ValueError):
         return type(self), (self.hypothesis, self.residual, self.tolerance, self.advice)
 
 
+_WITHIN = contextvars.ContextVar("within a run", default=False)
+
+
+@contextlib.contextmanager
+def within_run() -> Iterator[None]:
+    """Let values pass unseen, as in a program: a state on the way may be one that a user would not ask about.
+
+    Example:
+        >>> with within_run():
+        ...     is_concrete(1.0)
+        False
+    """
+    token = _WITHIN.set(True)
+    try:
+        yield
+    finally:
+        _WITHIN.reset(token)
+
+
 def is_concrete(value: Any) -> bool:
-    """Whether a value can be inspected now (it is not an abstract tracer of a transformation)."""
-    return not isinstance(value, Tracer)
+    """Whether a value can be inspected now: it is no tracer of a transformation, nor a state within a run."""
+    return not isinstance(value, Tracer) and not _WITHIN.get()
 
 
 def check_number(

@@ -15,10 +15,11 @@ $h\,(6\varphi_4 - \tfrac32\varphi_3)(hJ)\,b$. One eigen-decomposition a step ser
 import math
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core._ode import AbstractField, AbstractIntegrator, Scalar, Step, Vector
+from deeplinear.core._types import Array
+from deeplinear.core._xp import xp
 
 
 def phi(order: int, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -28,16 +29,16 @@ def phi(order: int, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         >>> [round(float(phi(k, jnp.asarray(0.0))), 6) for k in (1, 3, 4)]
         [1.0, 0.166667, 0.041667]
     """
-    near = jnp.abs(z) <= 1.0
-    away = jnp.where(near, 1.0, z)
-    value = jnp.expm1(away) / away
+    near = xp.abs(z) <= 1.0
+    away = xp.where(near, 1.0, z)
+    value = xp.expm1(away) / away
     for k in range(1, order):
         value = (value - 1.0 / math.factorial(k)) / away
-    close = jnp.where(near, z, 0.0)
-    series = jnp.zeros_like(z)
+    close = xp.where(near, z, 0.0)
+    series = xp.zeros_like(z)
     for term in range(20, -1, -1):
         series = series * close + 1.0 / math.factorial(term + order)
-    return jnp.where(near, series, value)
+    return xp.where(near, series, value)
 
 
 class Exponential(AbstractIntegrator):
@@ -55,22 +56,22 @@ class Exponential(AbstractIntegrator):
         return float("inf")
 
     def largest_step(self, rho: Scalar, tolerance: Scalar) -> Scalar:
-        return jnp.full_like(rho, jnp.inf)
+        return xp.full_like(rho, xp.inf)
 
     def step(self, field: AbstractField, y: Vector, f: Vector, h: Scalar, rho: Scalar, tolerance: Scalar) -> Step:
         size = y.shape[0]
         _, jacobian = field.linearize(y)
-        dense = jax.lax.map(jacobian, jnp.eye(size, dtype=y.dtype), batch_size=min(size, 32))
-        values, vectors = jnp.linalg.eigh(0.5 * (dense + dense.T))
+        dense = jax.lax.map(jacobian, xp.eye(size, dtype=y.dtype), batch_size=min(size, 32))
+        values, vectors = xp.linalg.eigh(0.5 * (dense + dense.T))
 
         # Entries that the linear flow from f cannot reach stay as they are, to the last bit: eigenvectors of equal
         # eigenvalues mix coordinates, and rounding would couple what is decoupled.
         moves = f != 0
         for _ in range(3):
-            moves = moves | ((jnp.abs(dense) @ moves.astype(y.dtype)) != 0)
+            moves = moves | ((xp.abs(dense) @ moves.astype(y.dtype)) != 0)
 
         def apply(weights: Vector, x: Vector) -> Vector:
-            return jnp.where(moves | (x != 0), vectors @ (weights * (vectors.T @ x)), 0.0)
+            return xp.where(moves | (x != 0), vectors @ (weights * (vectors.T @ x)), 0.0)
 
         def remainder(point: Vector, slope: Vector) -> Vector:
             return slope - f - dense @ (point - y)
@@ -83,5 +84,5 @@ class Exponential(AbstractIntegrator):
         bend = 4.0 * (remainder(new, slope) - (16.0 / 9.0) * inside)
         error = h * apply(6.0 * phi(4, z) - 1.5 * phi(3, z), bend)
         # Where the linear part vanishes the leading error does too; a hundredth of the remainder stands in for it.
-        error = jnp.abs(error) + 0.01 * h * jnp.abs(apply(phi(1, z), bend))
-        return Step(new, slope, error, jnp.asarray(2 * size + 3))
+        error = xp.abs(error) + 0.01 * h * xp.abs(apply(phi(1, z), bend))
+        return Step(new, slope, error, xp.asarray(2 * size + 3))

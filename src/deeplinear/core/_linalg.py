@@ -3,52 +3,49 @@
 Called outside of a compiled program each of them is one; inside they dissolve (`inline`).
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core._types import Params
+from deeplinear.core._types import Array, Params
+from deeplinear.core._xp import formula, xp
 
-_compiled = functools.partial(jax.jit, inline=True)
 
-
-@_compiled
+@formula
 def inner(left: Params, right: Params) -> Float[Array, ""]:
     """Frobenius inner product of two lists of matrices."""
-    return jnp.sum(jnp.stack([jnp.vdot(a, b) for a, b in zip(left, right, strict=True)]))
+    return xp.sum(xp.stack([xp.vdot(a, b) for a, b in zip(left, right, strict=True)]))
 
 
-@_compiled
+@formula
 def norm(params: Params) -> Float[Array, ""]:
     """Frobenius norm of a list of matrices, with derivative 0 at zeros, where it has a corner."""
     return _root(inner(params, params))
 
 
-@_compiled
+@formula
 def frobenius(array: Float[Array, "..."]) -> Float[Array, ""]:
     """Root of the sum of squares, with derivative 0 at zeros, where it has a corner."""
-    return _root(jnp.sum(array**2))
+    return _root(xp.sum(array**2))
 
 
 def _root(squared: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), squared)
+    return xp.where(squared > 0, xp.sqrt(xp.where(squared > 0, squared, 1.0)), squared)
 
 
-@_compiled
+@formula
 def add_scaled(params: Params, factor: Float[Array, ""] | float, direction: Params) -> Params:
     """`params + factor * direction`, layer by layer."""
     return tuple(p + factor * d for p, d in zip(params, direction, strict=True))
 
 
-@_compiled
+@formula
 def flatten(params: Params) -> Float[Array, " size"]:
     """All layers as one vector: row-major, layer 1 first."""
-    return jnp.concatenate([p.ravel() for p in params])
+    return xp.concatenate([p.ravel() for p in params])
 
 
 def unflatten(vector: Float[Array, " size"], shapes: Sequence[tuple[int, int]]) -> Params:
@@ -62,22 +59,22 @@ def _cut(vector: Any, shapes: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
     return tuple(vector[i:j].reshape(shape) for i, j, shape in zip(starts, ends, shapes, strict=True))
 
 
-_cut_compiled = _compiled(_cut, static_argnums=1)
+_cut_compiled = formula(_cut, static_argnums=1)
 
 
-@_compiled
+@formula
 def svd(matrix: Float[Array, "*batch rows columns"]) -> tuple[Array, Array, Array]:
     """Thin singular value decomposition; NaN throughout for a matrix with non-finite entries, and no words about it."""
-    finite = jnp.all(jnp.isfinite(matrix), axis=(-2, -1), keepdims=True)
-    left, values, right = jnp.linalg.svd(jnp.where(finite, matrix, 0.0), full_matrices=False)
+    finite = xp.all(xp.isfinite(matrix), axis=(-2, -1), keepdims=True)
+    left, values, right = xp.linalg.svd(xp.where(finite, matrix, 0.0), full_matrices=False)
     return (
-        jnp.where(finite, left, jnp.nan),
-        jnp.where(finite[..., 0], values, jnp.nan),
-        jnp.where(finite, right, jnp.nan),
+        xp.where(finite, left, xp.nan),
+        xp.where(finite[..., 0], values, xp.nan),
+        xp.where(finite, right, xp.nan),
     )
 
 
-@_compiled
+@formula
 def spectrum(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch modes"]:
     """Singular values, largest first; NaN for a matrix with non-finite entries, and no words about it.
 
@@ -85,16 +82,16 @@ def spectrum(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batc
         >>> spectrum(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
         Array([2., 1.], dtype=float64)
     """
-    finite = jnp.all(jnp.isfinite(matrix), axis=(-2, -1), keepdims=True)
-    values = jnp.linalg.svd(jnp.where(finite, matrix, 0.0), compute_uv=False)
-    return jnp.where(finite[..., 0], values, jnp.nan)
+    finite = xp.all(xp.isfinite(matrix), axis=(-2, -1), keepdims=True)
+    values = xp.linalg.svd(xp.where(finite, matrix, 0.0), compute_uv=False)
+    return xp.where(finite[..., 0], values, xp.nan)
 
 
-def random_orthogonal(key: Array, size: int, dtype: jnp.dtype | None = None) -> Float[Array, "size size"]:
+def random_orthogonal(key: Array, size: int, dtype: xp.dtype | None = None) -> Float[Array, "size size"]:
     """Orthogonal matrix drawn from Haar measure."""
-    return _haar(key, size, jnp.result_type(float) if dtype is None else dtype)
+    return _haar(key, size, xp.result_type(float) if dtype is None else dtype)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2))
+@formula(static_argnums=(1, 2))
 def _haar(key: Array, size: int, dtype: Any) -> Array:
     return jax.random.orthogonal(key, size, dtype=dtype)

@@ -7,15 +7,14 @@ at zero, so a zero matrix that can be seen is refused; under a transformation, w
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import entr
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from deeplinear.core._entry import entry
 from deeplinear.core._errors import check_finite, check_number, is_concrete
 from deeplinear.core._linalg import spectrum
+from deeplinear.core._types import Array
+from deeplinear.core._xp import formula, special, xp
 
 
 def _refuse_zero(where: str, name: str, nonzero: np.ndarray | np.bool_) -> None:
@@ -32,7 +31,7 @@ def _refuse_zero(where: str, name: str, nonzero: np.ndarray | np.bool_) -> None:
 def _check_real(where: str, name: str, given: object, dimensions: int) -> None:
     """Refuse what is no array, has too few dimensions, or does not hold real numbers."""
     if not isinstance(given, Array | np.ndarray):
-        raise TypeError(f"{where}: {name} must be an array, but is a {type(given).__name__}; take jnp.asarray of it.")
+        raise TypeError(f"{where}: {name} must be an array, but is a {type(given).__name__}; take xp.asarray of it.")
     if np.dtype(given.dtype).kind not in "iuf":
         raise TypeError(f"{where}: {name} must hold real numbers, but holds {given.dtype}.")
     if given.ndim < dimensions:
@@ -56,24 +55,24 @@ def _checked(where: str, name: str, given: Any) -> Any:
     return given
 
 
-@jax.jit
+@formula
 def _stable_rank(values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
     relative, _ = _relative(values)
-    return jnp.sum(relative**2, axis=-1)
+    return xp.sum(relative**2, axis=-1)
 
 
-@jax.jit
+@formula
 def _effective_rank(values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
     relative, largest = _relative(values)
-    total = jnp.sum(relative, axis=-1, keepdims=True)
-    shares = relative / jnp.where(largest == 0, 1.0, total)
-    return jnp.where(largest[..., 0] == 0, 0.0, jnp.exp(jnp.sum(entr(shares), axis=-1)))
+    total = xp.sum(relative, axis=-1, keepdims=True)
+    shares = relative / xp.where(largest == 0, 1.0, total)
+    return xp.where(largest[..., 0] == 0, 0.0, xp.exp(xp.sum(special.entr(shares), axis=-1)))
 
 
 def _relative(values: Float[Array, "*batch modes"]) -> tuple[Float[Array, "*batch modes"], Float[Array, "*batch 1"]]:
     """Singular values over the largest, and the largest."""
-    largest = jnp.max(values, axis=-1, keepdims=True)
-    return values / jnp.where(largest == 0, 1.0, largest), largest
+    largest = xp.max(values, axis=-1, keepdims=True)
+    return values / xp.where(largest == 0, 1.0, largest), largest
 
 
 @entry
@@ -175,7 +174,7 @@ def nuclear_norm(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Fl
         >>> float(nuclear_norm(jnp.diag(jnp.array([2.0, -1.0]))))
         3.0
     """
-    return jnp.sum(_spectrum("nuclear_norm", matrix), axis=-1)
+    return xp.sum(_spectrum("nuclear_norm", matrix), axis=-1)
 
 
 @entry
@@ -197,13 +196,13 @@ def numerical_rank(
     """
     values = _spectrum("numerical_rank", matrix)
     if rtol is None:
-        rtol = max(matrix.shape[-2:]) * float(jnp.finfo(values.dtype).eps)
+        rtol = max(matrix.shape[-2:]) * float(xp.finfo(values.dtype).eps)
     check_number("numerical_rank", "rtol", rtol, above=0)
     return _rank_above(values, rtol)
 
 
-@jax.jit
+@formula
 def _rank_above(values: Float[Array, "*batch modes"], rtol: Float[Array, ""] | float) -> Int[Array, "*batch"]:
-    finite = jnp.all(jnp.isfinite(values), axis=-1)
-    rank = jnp.sum(values > rtol * values[..., :1], axis=-1)
-    return jnp.where(finite, rank, -1)
+    finite = xp.all(xp.isfinite(values), axis=-1)
+    rank = xp.sum(values > rtol * values[..., :1], axis=-1)
+    return xp.where(finite, rank, -1)

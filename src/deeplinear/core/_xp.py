@@ -1,6 +1,6 @@
-"""One formula for two array modules: NumPy for numbers, `jax.numpy` for what JAX traces or holds on an accelerator.
+"""One formula for two array modules: NumPy for numbers, `jax.numpy` for what is traced or on an accelerator.
 
-`xp` stands where `jnp` or `np` would: `xp.exp(x)` is `numpy.exp` of a number and `jax.numpy.exp` of a tracer. A function
+`xp` stands where `jnp` or `np` would: `xp.exp(x)` is `numpy.exp` of a number, `jax.numpy.exp` of a tracer. A function
 under `formula` gets its arguments as NumPy arrays where all of them are numbers, and answers without tracing or
 compiling anything; where one of them is traced, or lies on an accelerator, the same lines are one program of JAX.
 
@@ -10,6 +10,7 @@ be written to.
 """
 
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -144,39 +145,28 @@ def differentiable(function: Callable[..., Any] | None = None, **settings: Any) 
 
 # --- The namespace ----------------------------------------------------------------------------------------------------
 
-MAKERS = ("arange", "eye", "full", "linspace", "ones", "zeros", "tri", "identity", "array", "asarray")
-"""Functions that make arrays; those of plain numbers are NumPy's in programs too."""
-
 
 class _Namespace:
     """Functions of one module that choose between NumPy and JAX by their arguments."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, plain: str, traced: str, **inside: "_Namespace") -> None:
+        self._plain, self._traced = plain, traced
+        self.__dict__.update(inside)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        plain = functools.reduce(getattr, self._path.split(".")[1:], np)
-        value = getattr(plain, name)
-        if name == "linalg":
-            chosen: Any = _Namespace(f"{self._path}.linalg")
-        elif isinstance(value, type) or not callable(value):
-            chosen = value
-        else:
-            chosen = _choosing(self._path, name, value)
+        value = getattr(importlib.import_module(self._plain), name)
+        chosen = value if isinstance(value, type) or not callable(value) else _choosing(self._traced, name, value)
         setattr(self, name, chosen)
         return chosen
 
 
-def _choosing(path: str, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _choosing(traced: str, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_program(*args) or (kwargs and is_program(*kwargs.values())):
-            import jax.numpy
-
-            module = functools.reduce(getattr, path.split(".")[1:], jax.numpy)
-            return getattr(module, name)(*args, **kwargs)
+            return getattr(importlib.import_module(traced), name)(*args, **kwargs)
         return plain(*args, **kwargs)
 
     return call
@@ -184,12 +174,14 @@ def _choosing(path: str, name: str, plain: Callable[..., Any]) -> Callable[..., 
 
 if TYPE_CHECKING:
     import jax.numpy as xp
+    import jax.scipy.special as special
 else:
-    xp = _Namespace("numpy")
+    xp = _Namespace("numpy", "jax.numpy", linalg=_Namespace("numpy.linalg", "jax.numpy.linalg"))
+    special = _Namespace("scipy.special", "jax.scipy.special")
 
 
-def put(array: Any, index: Any, value: Any) -> Any:
-    """An array with some entries replaced.
+def put(array: Any, index: Any, value: Any, **hints: Any) -> Any:
+    """An array with some entries replaced; `hints` are for JAX's indexed updates.
 
     Example:
         >>> put(np.zeros(3), 1, 2.0)
@@ -198,21 +190,30 @@ def put(array: Any, index: Any, value: Any) -> Any:
     if is_program(array, value, index):
         import jax.numpy
 
-        return jax.numpy.asarray(array).at[index].set(value)
+        return jax.numpy.asarray(array).at[index].set(value, **hints)
     out = np.array(array)
     out[index] = value
     return out
 
 
-def add_at(array: Any, index: Any, value: Any) -> Any:
+def add_at(array: Any, index: Any, value: Any, **hints: Any) -> Any:
     """An array with values added to some entries; entries named twice get both."""
     if is_program(array, value, index):
         import jax.numpy
 
-        return jax.numpy.asarray(array).at[index].add(value)
+        return jax.numpy.asarray(array).at[index].add(value, **hints)
     out = np.array(array)
     np.add.at(out, index, value)
     return out
+
+
+def entries(array: Any, index: Any) -> Any:
+    """Entries of an array; those whose index cannot be seen and lies outside are NaN."""
+    if is_program(array, index):
+        import jax.numpy
+
+        return jax.numpy.asarray(array).at[index].get(mode="fill", fill_value=jax.numpy.nan)
+    return array[index]
 
 
 def stop_gradient(value: Any) -> Any:
@@ -247,7 +248,12 @@ def while_loop(goes_on: Callable[[Carry], Any], body: Callable[[Carry], Carry], 
 
 
 def scan(
-    body: Callable[[Carry, Any], tuple[Carry, Any]], start: Carry, items: Any, length: int | None = None, *, reverse: bool = False
+    body: Callable[[Carry, Any], tuple[Carry, Any]],
+    start: Carry,
+    items: Any,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
 ) -> tuple[Carry, Any]:
     """`jax.lax.scan`; a loop of Python for numbers."""
     if is_program(start, items) or _closes_over(body):
@@ -296,7 +302,7 @@ def cond(which: Any, yes: Callable[..., Any], no: Callable[..., Any], *args: Any
 def _closes_over(function: Callable[..., Any]) -> bool:
     """Whether a function has something traced in its closure."""
     cells = getattr(function, "__closure__", None) or ()
-    inside = []
+    inside = [getattr(function, "__self__", None)]
     for cell in cells:
         try:
             inside.append(cell.cell_contents)

@@ -21,6 +21,7 @@ from deeplinear.core import (
     Exponential,
     RungeKutta,
     Stabilised,
+    as_array,
     check_number,
     dopri8,
     flatten,
@@ -101,8 +102,8 @@ class GradientFlow(AbstractMethod):
     ) -> None:
         check_number("GradientFlow", "rtol", rtol, at_least=1e-14, at_most=0.1)
         check_number("GradientFlow", "atol", atol, at_least=0)
-        self.rtol = jnp.asarray(rtol, dtype=float)
-        self.atol = jnp.asarray(atol, dtype=float)
+        self.rtol = as_array(rtol, float)
+        self.atol = as_array(atol, float)
         if integrator is None:
             integrator = Switching(default_pair(float(rtol)), Stabilised(), Exponential())
         if not isinstance(integrator, AbstractIntegrator | Switching):

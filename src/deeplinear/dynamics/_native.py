@@ -23,9 +23,11 @@ from deeplinear.core import (
     RungeKutta,
     Stabilised,
     Trajectory,
+    as_numbers,
     processors,
     stabilised_table,
     tableau,
+    unflatten,
 )
 from deeplinear.dynamics import _flow
 from deeplinear.dynamics._assemble import assemble
@@ -43,7 +45,7 @@ from deeplinear.models import (
     SampleRegression,
     SquaredDistance,
 )
-from deeplinear.probes import AbstractProbe, gradient_norm, loss
+from deeplinear.probes import AbstractProbe, gradient_norm, is_own, loss, values_of
 
 WIDE = 700
 """Weights above which a network is moved by itself: its own matrices fill the registers then."""
@@ -284,9 +286,7 @@ class Native:
         self.real, self.whole, self.direction, self.y = real, whole, direction, y
         spec.y, spec.direction = holder.point(y), holder.point(direction)
         spec.real, spec.whole = holder.point(real), holder.point(whole)
-        needs = self.wide or (isinstance(integrator, Exponential | Switching) and self.size <= _flow.DENSE)
-        needs = needs or isinstance(integrator, Exponential)
-        spec.dgemm, spec.dsyevd = engine.routines() if needs else (None, None)
+        spec.dgemm = engine.dgemm() if self.wide else None
         spec.least = BLAS
         spec.stop = holder.point(self.stop)
         return spec
@@ -426,7 +426,8 @@ def move(run: Run, y: np.ndarray, t: np.ndarray, memory: Sequence[np.ndarray] | 
     recorder = Recorder(len(y), len(times) + 2 if len(times) else 64, [probe.name for probe in run.probes])
     others = tuple(probe for probe in run.probes if probe is not loss and probe is not gradient_norm)
     order = ["loss" if probe is loss else "slope" if probe is gradient_norm else "" for probe in run.probes]
-    observe = functools.partial(_observed, run, others) if others else None
+    plain = len(y) < MANY and all(map(is_own, others))
+    observe = functools.partial(_observed_numbers if plain else _observed, run, others) if others else None
     before = Memory(*memory) if memory is not None else None
     if before is not None:
         most = run.max_steps + int(before.accepted.max())
@@ -457,6 +458,23 @@ def move(run: Run, y: np.ndarray, t: np.ndarray, memory: Sequence[np.ndarray] | 
         state=tuple(after),
         clock=clock,
     )
+
+
+MANY = 64
+"""Members from which probes are programs: their compilation costs less than thousands of snapshots, one by one."""
+
+
+def _observed_numbers(
+    run: Run, probes: tuple[AbstractProbe, ...], ids: np.ndarray, times: np.ndarray, states: np.ndarray
+) -> list[np.ndarray]:
+    """Values of probes on snapshots, one a row, by their formulas in NumPy."""
+    problem, looks = as_numbers((run.problem, probes))
+    shapes = problem.model.shapes
+    rows = []
+    for row, member in enumerate(ids):
+        own = jax.tree.map(lambda leaf, member=member: leaf[member], problem) if run.batched[0] else problem
+        rows.append(values_of(looks, times[row], unflatten(states[row], shapes), own))
+    return [np.stack(column) for column in zip(*rows, strict=True)]
 
 
 def _observed(

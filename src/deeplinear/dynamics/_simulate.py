@@ -85,7 +85,7 @@ def simulate(
     """
     checked_problem("simulate", "problem", problem)
     stacked = tuple(np.asarray(layer)[None] for layer in checked_params("simulate", "params", params))
-    keys = key_data("simulate", key, None)
+    keys = key if key is None else key_data("simulate", key, None)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
     outcome = _drive("simulate", problem, stacked, method, (False, False), keys, settings, "threads", engine).member(0)
     return outcome.raise_on_failure() if throw else outcome
@@ -147,7 +147,7 @@ def ensemble(
     checked_problem("ensemble", "problem", problems)
     if of_params is None:
         stacked = tuple(np.broadcast_to(layer, (members, *np.shape(layer))) for layer in stacked)
-    keys = key_data("ensemble", key, members)
+    keys = key if key is None else key_data("ensemble", key, members)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
     if strategy is None:
         strategy = "threads" if jax.default_backend() == "cpu" else "vector"
@@ -188,8 +188,7 @@ def resume(
     checked_problem("resume", "problem", problem)
     stacked = tuple(layer[None] for layer in trajectory.params)
     settings = Settings(times, horizon, every, probes, until, max_steps, wall_limit, progress)
-    keys = key_data("resume", None, None)
-    many = _drive("resume", problem, stacked, method, (False, False), keys, settings, "threads", engine, trajectory)
+    many = _drive("resume", problem, stacked, method, (False, False), None, settings, "threads", engine, trajectory)
     outcome = many.member(0)
     return outcome.raise_on_failure() if throw else outcome
 
@@ -200,7 +199,7 @@ def _drive(
     params: tuple[np.ndarray, ...],
     method: Any,
     batched: tuple[bool, bool],
-    keys: UInt32[Array | np.ndarray, "members words"],
+    keys: UInt32[Array | np.ndarray, "members words"] | None,
     settings: Settings,
     strategy: str,
     chosen: str | None,
@@ -242,6 +241,8 @@ def _drive(
         outcome, label = move(run, y, t, memory, clock), native_label(run)
     else:
         driver = Driver(run, members, y.shape[1], strategy == "vector")
+        if keys is None:
+            keys = key_data(where, None, members if where == "ensemble" else None)
         driver.run(*jax.device_put((y, t, keys)), memory=memory)
         outcome, label = driver.trajectory(clock), f"xla: {reason}"
     info = {**outcome.info, "kinds": kinds(problem, method, batched), "engine": label}

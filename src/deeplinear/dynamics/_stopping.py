@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from deeplinear.core import Params, check_number
+from deeplinear.core import Params, as_array, check_number
 from deeplinear.models import Problem
 from deeplinear.probes import AbstractProbe, as_probe, gradient_norm
 
@@ -54,7 +54,7 @@ def until(probe: Callable[..., Any], *, below: float | None = None, above: float
         raise ValueError("until: exactly one of below and above must be given.")
     threshold = below if below is not None else above
     check_number("until", "below" if below is not None else "above", threshold)
-    return Until(as_probe(probe), jnp.asarray(threshold, dtype=float), below is not None)
+    return Until(as_probe(probe), as_array(threshold, float), below is not None)
 
 
 def steady(tolerance: float = 1e-12) -> Until:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from deeplinear.core import Params, add_scaled, check_number, is_concrete
+from deeplinear.core import Params, add_scaled, as_array, check_number, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import Problem
 
@@ -34,13 +34,13 @@ def _zeros(params: Params) -> Params:
 def _positive(where: str, name: str, value: Number) -> Float[Array, ""]:
     """A hyper-parameter above 0."""
     check_number(where, name, value, above=0)
-    return jnp.asarray(value, dtype=float)
+    return as_array(value, float)
 
 
 def _nonnegative(where: str, name: str, value: Number) -> Float[Array, ""]:
     """A hyper-parameter of at least 0."""
     check_number(where, name, value, at_least=0)
-    return jnp.asarray(value, dtype=float)
+    return as_array(value, float)
 
 
 def _decay(where: str, name: str, value: Number) -> Float[Array, ""]:
@@ -48,7 +48,7 @@ def _decay(where: str, name: str, value: Number) -> Float[Array, ""]:
     check_number(where, name, value, at_least=0)
     if is_concrete(value) and not value < 1:
         raise ValueError(f"{where}: {name} must be less than 1, but is {float(value):g}.")
-    return jnp.asarray(value, dtype=float)
+    return as_array(value, float)
 
 
 class GradientDescent(AbstractUpdate[None]):
@@ -115,7 +115,7 @@ class Momentum(AbstractUpdate[MomentumState]):
         self.lr = _positive("Momentum", "lr", lr)
         self.momentum = _decay("Momentum", "momentum", momentum)
         check_number("Momentum", "dampening", dampening, at_least=0, at_most=1)
-        self.dampening = jnp.asarray(dampening, dtype=float)
+        self.dampening = as_array(dampening, float)
         self.nesterov = bool(nesterov)
         if self.nesterov and is_concrete(dampening) and dampening != 0:
             raise ValueError(f"Momentum: dampening must be 0 with nesterov=True, but is {float(dampening):g}.")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from deeplinear.core import Matrix, Params, check_count, check_number, is_concrete
+from deeplinear.core import Matrix, Params, as_array, check_count, check_number, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import AbstractLoss, AbstractSumLoss, Problem
 
@@ -137,8 +137,8 @@ class Milestones(AbstractUpdate[MilestonesState]):
         if not (whole and listed[0] >= 1 and np.all(np.diff(listed) > 0)):
             raise ValueError(f"Milestones: steps must be increasing whole numbers from 1 on, but is {steps!r}.")
         check_number("Milestones", "factor", factor, above=0)
-        self.method, self.steps = method, jnp.asarray(listed, dtype=int)
-        self.factor = jnp.asarray(factor, dtype=float)
+        self.method, self.steps = method, as_array(listed, int)
+        self.factor = as_array(factor, float)
 
     def init(self, params: Params) -> MilestonesState:
         """No steps taken."""

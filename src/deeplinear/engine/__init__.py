@@ -20,6 +20,6 @@ from deeplinear.engine._library import (
     Spec as Spec,
     Worker as Worker,
     available as available,
+    dgemm as dgemm,
     lanes as lanes,
-    routines as routines,
 )

@@ -116,7 +116,6 @@ class Spec(Structure):
         ("real", c_void_p),
         ("whole", c_void_p),
         ("dgemm", c_void_p),
-        ("dsyevd", c_void_p),
         ("least", c_double),
         ("stop", c_void_p),
     ]
@@ -202,9 +201,9 @@ def lanes() -> int:
 
 
 @functools.cache
-def routines() -> tuple[int, int]:
-    """Addresses of SciPy's `dgemm` and `dsyevd`."""
-    from scipy.linalg import cython_blas, cython_lapack
+def dgemm() -> int:
+    """Address of SciPy's `dgemm`."""
+    from scipy.linalg import cython_blas
 
     python = ctypes.pythonapi
     python.PyCapsule_GetName.restype = ctypes.c_char_p
@@ -212,11 +211,8 @@ def routines() -> tuple[int, int]:
     python.PyCapsule_GetPointer.restype = c_void_p
     python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
-    def address(module: Any, name: str) -> int:
-        capsule = module.__pyx_capi__[name]
-        return python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))
-
-    return address(cython_blas, "dgemm"), address(cython_lapack, "dsyevd")
+    capsule = cython_blas.__pyx_capi__["dgemm"]
+    return python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))
 
 
 class Worker:

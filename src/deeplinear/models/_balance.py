@@ -3,12 +3,10 @@ r"""Conserved quantities: what gradient flow of any loss of the product cannot c
 import itertools
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, as_array, entry, frobenius
+from deeplinear.core import Array, Matrix, Params, as_array, entry, formula, frobenius, xp
 
 
 class LambdaEstimate(NamedTuple):
@@ -130,39 +128,39 @@ def layer_strengths(s: Any, lam: Any) -> tuple[Float[Array, "..."], Float[Array,
     return _strengths(as_array(s, float), as_array(lam, float))
 
 
-@jax.jit
+@formula
 def _conserved(params: Params) -> tuple[Matrix, ...]:
     return tuple(above.T @ above - below @ below.T for below, above in itertools.pairwise(params))
 
 
-@jax.jit
+@formula
 def _norms(params: Params) -> Float[Array, " pairs"]:
-    return jnp.array([frobenius(c) for c in _conserved(params)], dtype=params[0].dtype)
+    return xp.array([frobenius(c) for c in _conserved(params)], dtype=params[0].dtype)
 
 
-@jax.jit
+@formula
 def _estimate(params: Params) -> LambdaEstimate:
     values, sizes, operator = [], [], []
     for c in _conserved(params):
         size = c.shape[0]
-        lam = jnp.trace(c) / size
-        rest = c - lam * jnp.eye(size, dtype=c.dtype)
+        lam = xp.trace(c) / size
+        rest = c - lam * xp.eye(size, dtype=c.dtype)
         values.append(lam)
         sizes.append(frobenius(rest))
-        operator.append(jnp.max(jnp.abs(jnp.linalg.eigvalsh(rest))))
+        operator.append(xp.max(xp.abs(xp.linalg.eigvalsh(rest))))
     dtype = params[0].dtype
-    return LambdaEstimate(jnp.array(values, dtype), jnp.array(sizes, dtype), jnp.array(operator, dtype))
+    return LambdaEstimate(xp.array(values, dtype), xp.array(sizes, dtype), xp.array(operator, dtype))
 
 
-@jax.jit
+@formula
 def _drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
     changes = zip(_conserved(params), _conserved(reference), strict=True)
-    return jnp.array([frobenius(a - b) for a, b in changes], dtype=params[0].dtype)
+    return xp.array([frobenius(a - b) for a, b in changes], dtype=params[0].dtype)
 
 
-@jax.jit
+@formula
 def _strengths(s: Float[Array, "..."], lam: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    strengths, imbalance = jnp.broadcast_arrays(s, lam)
-    large = jnp.sqrt(jnp.hypot(strengths, imbalance / 2) + jnp.abs(imbalance) / 2)
-    small = strengths / jnp.where(large > 0, large, 1.0)
-    return jnp.where(imbalance >= 0, small, large), jnp.where(imbalance >= 0, large, small)
+    strengths, imbalance = xp.broadcast_arrays(s, lam)
+    large = xp.sqrt(xp.hypot(strengths, imbalance / 2) + xp.abs(imbalance) / 2)
+    small = strengths / xp.where(large > 0, large, 1.0)
+    return xp.where(imbalance >= 0, small, large), xp.where(imbalance >= 0, large, small)

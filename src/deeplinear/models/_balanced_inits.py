@@ -1,16 +1,15 @@
 r"""Initialisations with prescribed conserved quantities: balanced, $\lambda$-balanced, aligned with a task."""
 
-import functools
 import itertools
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
 from deeplinear.core import (
+    Array,
     Matrix,
     Params,
     as_array,
@@ -19,9 +18,11 @@ from deeplinear.core import (
     check_number,
     check_shape,
     entry,
+    formula,
     is_concrete,
     no_gradient,
     random_orthogonal,
+    xp,
 )
 from deeplinear.models._balance import layer_strengths
 from deeplinear.models._base import AbstractModel
@@ -65,11 +66,11 @@ class Balanced(AbstractInit):
             return (self.product,)
         advice = "singular vectors have no derivative at equal singular values; take FromSVD with factors of your own"
         product = no_gradient("models.Balanced", "product", self.product, instead=advice)
-        left, values, right_t = jnp.linalg.svd(product, full_matrices=False)
+        left, values, right_t = xp.linalg.svd(product, full_matrices=False)
         narrowest = min(network.widths[1:-1])
         if narrowest < values.shape[0]:
             known = np.asarray(values) if is_concrete(values) else values
-            rank = (known > max(self.product.shape) * jnp.finfo(values.dtype).eps * known[0]).sum()
+            rank = (known > max(self.product.shape) * xp.finfo(values.dtype).eps * known[0]).sum()
             message = f"Balanced: every hidden width must be at least the rank of product, but one is {narrowest}"
             if not is_concrete(rank):
                 values = eqx.error_if(values, rank > narrowest, f"{message} and the rank is larger.")
@@ -120,7 +121,7 @@ class FromSVD(AbstractInit):
         turn = np.eye(hidden) if rotation is None else rotation
         self.rotation = _orthonormal("FromSVD", "rotation", turn, (hidden, hidden))
         check_number("FromSVD", "lam", lam)
-        self.lam = jnp.asarray(lam, dtype=float)
+        self.lam = xp.asarray(lam, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = network_of("FromSVD", model)
@@ -168,13 +169,13 @@ class LambdaBalanced(AbstractInit):
     ) -> None:
         check_number("LambdaBalanced", "lam", lam)
         check_number("LambdaBalanced", "std", std, above=0)
-        self.lam = jnp.asarray(lam, dtype=float)
-        self.std = jnp.asarray(std, dtype=float)
+        self.lam = xp.asarray(lam, dtype=float)
+        self.std = xp.asarray(std, dtype=float)
         self.absolute_scale = None
         self.match_det = None
         if absolute_scale is not None:
             check_number("LambdaBalanced", "absolute_scale", absolute_scale, at_least=0)
-            self.absolute_scale = jnp.asarray(absolute_scale, dtype=float)
+            self.absolute_scale = xp.asarray(absolute_scale, dtype=float)
         if match_det is not None:
             self.match_det = as_array(match_det, float)
             check_shape("LambdaBalanced", "match_det", self.match_det, (None, None))
@@ -195,7 +196,7 @@ class LambdaBalanced(AbstractInit):
         key_layers, key_rotation = jax.random.split(key)
         # The size is taken out before the decomposition: the layers have derivatives by it, singular vectors have none.
         product = network.product(gaussian_layers(key_layers, network.shapes, [1.0] * network.depth))
-        left, values, right_t = jnp.linalg.svd(product, full_matrices=True)
+        left, values, right_t = xp.linalg.svd(product, full_matrices=True)
         values = std**network.depth * values
         left, values = _adjusted(left, values, right_t, self.absolute_scale, self.match_det, min(network.widths))
         if network.depth == 2:
@@ -236,7 +237,7 @@ class TaskAligned(AbstractInit):
         self.strengths = as_array(strengths, float)
         check_finite("TaskAligned", "strengths", self.strengths)
         check_number("TaskAligned", "lam", lam)
-        self.lam = jnp.asarray(lam, dtype=float)
+        self.lam = xp.asarray(lam, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = network_of("TaskAligned", model)
@@ -245,7 +246,7 @@ class TaskAligned(AbstractInit):
         strengths = per_item("TaskAligned", "strengths", strengths, min(network.widths), "mode")
         advice = "take FromSVD with factors of your own"
         target = no_gradient("models.TaskAligned", "target", self.target, instead=advice)
-        left, _, right_t = jnp.linalg.svd(target, full_matrices=True)
+        left, _, right_t = xp.linalg.svd(target, full_matrices=True)
         return _task_aligned(left, strengths, right_t, self.lam, network.widths)
 
 
@@ -295,7 +296,7 @@ def feasible_lambda(
     return guarded
 
 
-@functools.partial(jax.jit, static_argnames="modes")
+@formula(static_argnames="modes")
 def _adjusted(
     left: Matrix,
     values: Float[Array, " _"],
@@ -307,15 +308,15 @@ def _adjusted(
     """Left vectors and singular values of a product of the wanted norm and sign of its determinant."""
     values = values[:modes]
     if scale is not None:
-        values = values * (scale / jnp.linalg.norm(values))
+        values = values * (scale / xp.linalg.norm(values))
     if match_det is not None:
-        wanted, _ = jnp.linalg.slogdet(match_det)
-        sign = wanted * jnp.linalg.slogdet(left)[0] * jnp.linalg.slogdet(right_t)[0]
-        left = left.at[:, -1].multiply(jnp.where(sign < 0, -1.0, 1.0))
+        wanted, _ = xp.linalg.slogdet(match_det)
+        sign = wanted * xp.linalg.slogdet(left)[0] * xp.linalg.slogdet(right_t)[0]
+        left = put(left, (slice(None), -1), left[:, -1] * xp.where(sign < 0, -1.0, 1.0))
     return left, values
 
 
-@functools.partial(jax.jit, static_argnames="widths")
+@formula(static_argnames="widths")
 def _task_aligned(
     left: Matrix,
     strengths: Float[Array, " modes"],
@@ -324,14 +325,15 @@ def _task_aligned(
     widths: tuple[int, ...],
 ) -> Params:
     """Layers of `TaskAligned` from the decomposition of the target."""
-    left = left.at[:, : len(strengths)].multiply(jnp.where(strengths < 0, -1.0, 1.0))
-    values = jnp.abs(strengths)
+    count = len(strengths)
+    left = put(left, (slice(None), slice(count)), left[:, :count] * xp.where(strengths < 0, -1.0, 1.0))
+    values = xp.abs(strengths)
     if len(widths) == 3:
-        return two_balanced_layers(left, values, right_t.T, lam, jnp.eye(widths[1], dtype=float), widths)
+        return two_balanced_layers(left, values, right_t.T, lam, xp.eye(widths[1], dtype=float), widths)
     return _balanced(left, values, right_t, widths)
 
 
-@functools.partial(jax.jit, static_argnames="widths")
+@formula(static_argnames="widths")
 def _balanced(left: Matrix, values: Float[Array, " _"], right_t: Matrix, widths: tuple[int, ...]) -> Params:
     """Balanced layers from a decomposition of their product, cut to the narrowest and padded with zeros to the rest."""
     depth, modes = len(widths) - 1, min(*widths, values.shape[0])
@@ -339,10 +341,10 @@ def _balanced(left: Matrix, values: Float[Array, " _"], right_t: Matrix, widths:
     if depth == 1:
         return ((left * values) @ right.T,)
     root = values ** (1 / depth)
-    layers = [jnp.zeros((widths[1], widths[0]), root.dtype).at[:modes].set(root[:, None] * right.T)]
+    layers = [put(xp.zeros((widths[1], widths[0]), root.dtype), slice(modes), root[:, None] * right.T)]
     for inp, out in itertools.pairwise(widths[1:-1]):
-        layers.append(jnp.zeros((out, inp), root.dtype).at[:modes, :modes].set(jnp.diag(root)))
-    layers.append(jnp.zeros((widths[-1], widths[-2]), root.dtype).at[:, :modes].set(left * root))
+        layers.append(put(xp.zeros((out, inp), root.dtype), (slice(modes), slice(modes)), xp.diag(root)))
+    layers.append(put(xp.zeros((widths[-1], widths[-2]), root.dtype), (slice(None), slice(modes)), left * root))
     return tuple(layers)
 
 
@@ -357,7 +359,7 @@ def _rotated(params: Params, key: Key[Array, ""]) -> Params:
 
 
 @entry
-@functools.partial(jax.jit, static_argnames="widths")
+@formula(static_argnames="widths")
 def two_balanced_layers(
     left: Float[Array, "out _"],
     values: Float[Array, " modes"],
@@ -399,5 +401,5 @@ def _filled(strengths: Float[Array, " modes"], size: int, square: Float[Array, "
     missing = size - strengths.shape[0]
     if missing == 0:
         return strengths
-    root = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
-    return jnp.concatenate([strengths, jnp.broadcast_to(root, (missing,))])
+    root = xp.where(square > 0, xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)
+    return xp.concatenate([strengths, xp.broadcast_to(root, (missing,))])

@@ -4,9 +4,9 @@ import abc
 from typing import Generic, TypeVar
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Float, Int, Key
 
-from deeplinear.core import Matrix, Params
+from deeplinear.core import Array, Matrix, Params
 
 Memo = TypeVar("Memo")
 

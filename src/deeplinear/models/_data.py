@@ -1,17 +1,16 @@
 """Small data sets: whitened inputs, random and hierarchical tasks, low-rank targets and masks."""
 
-import functools
 import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int, Key, UInt8
+from jaxtyping import Bool, Float, Int, Key, UInt8
 
 from deeplinear.core import (
+    Array,
     Matrix,
     as_array,
     check_count,
@@ -19,9 +18,13 @@ from deeplinear.core import (
     check_key,
     check_number,
     check_shape,
+    differentiable,
     entry,
+    formula,
     is_concrete,
     random_orthogonal,
+    stop_gradient,
+    xp,
 )
 
 LEAST_EIGENVALUE_RATIO = 1e-12
@@ -90,24 +93,24 @@ def whiten(inputs: object) -> Float[Array, "inp samples"]:
     return eqx.error_if(white, deficient, f"{message}span more than {1 / LEAST_EIGENVALUE_RATIO:.0e}.")
 
 
-@jax.jit
+@formula
 def _whitened(x: Float[Array, "inp samples"]) -> tuple[Float[Array, "inp samples"], Float[Array, ""], Float[Array, ""]]:
     """Whitened inputs, and the extreme eigenvalues of their covariance times the number of samples."""
-    s = jnp.linalg.svd(jax.lax.stop_gradient(x), compute_uv=False)
+    s = xp.linalg.svd(stop_gradient(x), compute_uv=False)
     return math.sqrt(x.shape[1]) * _polar(x), s[-1] ** 2, s[0] ** 2
 
 
-@jax.custom_jvp
+@differentiable
 def _polar(x: Float[Array, "inp samples"]) -> Float[Array, "inp samples"]:
     """Orthonormal rows nearest to those of a matrix of full row rank."""
-    u, _, vt = jnp.linalg.svd(x, full_matrices=False)
+    u, _, vt = xp.linalg.svd(x, full_matrices=False)
     return u @ vt
 
 
 @_polar.defjvp
 def _polar_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     # Singular vectors have no derivative at equal singular values, which white inputs have; their product has one.
-    u, s, vt = jnp.linalg.svd(primals[0], full_matrices=False)
+    u, s, vt = xp.linalg.svd(primals[0], full_matrices=False)
     moved = u.T @ tangents[0]
     inside = moved @ vt.T
     turned = (inside - inside.T) / (s[:, None] + s)
@@ -145,7 +148,7 @@ def random_regression(
     return Samples(whiten(raw), outputs)
 
 
-@functools.partial(jax.jit, static_argnames=("sizes", "per_output"))
+@formula(static_argnames=("sizes", "per_output"))
 def _gaussian_samples(
     key: Key[Array, ""], sigma: Float[Array, ""], sizes: tuple[int, int, int], per_output: bool
 ) -> Samples:
@@ -193,10 +196,10 @@ def semantic_hierarchy(scale: ArrayLike = 1.0, perturbed: bool = False) -> Sampl
     return _hierarchy(as_array(scale, float), as_array(labels))
 
 
-@jax.jit
+@formula
 def _hierarchy(scale: Float[Array, ""], labels: Matrix) -> Samples:
     root = math.sqrt(8.0)
-    return Samples(root * jnp.eye(8, dtype=float), root * scale * labels)
+    return Samples(root * xp.eye(8, dtype=float), root * scale * labels)
 
 
 def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, std: ArrayLike = 1.0) -> Matrix:
@@ -257,12 +260,12 @@ def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) ->
     return _spectral(left, found, right)
 
 
-@jax.jit
+@formula
 def _spectral(left: Matrix, values: Float[Array, " rank"], right: Matrix) -> Matrix:
     return (left[:, : len(values)] * values) @ right[:, : len(values)].T
 
 
-@functools.partial(jax.jit, static_argnames=("shape", "rank"))
+@formula(static_argnames=("shape", "rank"))
 def _low_rank(key: Key[Array, ""], std: Float[Array, ""], shape: tuple[int, int], rank: int) -> Matrix:
     key_left, key_right = jax.random.split(key)
     left, right = jax.random.normal(key_left, (shape[0], rank)), jax.random.normal(key_right, (shape[1], rank))
@@ -292,7 +295,7 @@ def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool
     return _mask(key, count, (rows, columns))
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+@formula(static_argnames="shape")
 def _mask(key: Key[Array, ""], count: int | Int[Array, ""], shape: tuple[int, int]) -> Bool[Array, "out inp"]:
     return (jax.random.permutation(key, math.prod(shape)) < count).reshape(shape)
 

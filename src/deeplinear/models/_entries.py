@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Float, Int32
 
-from deeplinear.core import Matrix, Params, as_array, check_shape, entry, is_concrete
+from deeplinear.core import Array, Matrix, Params, add_at, as_array, check_shape, entry, is_concrete, scan, xp
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._losses import SquaredDistance
 from deeplinear.models._networks import DeepLinear, PrefixProducts
@@ -51,7 +50,7 @@ class Tiles(eqx.Module):
 
     def sums(self, weights: Float[Array, " entries"], vectors: Float[Array, "others width"]) -> Matrix:
         r"""$\sum_k g_k\, x_{j_k}$ over the entries of each line: a sparse matrix with weights $g$ times a dense one."""
-        padded, vectors = jnp.append(weights, 0.0), _by_rows(vectors)
+        padded, vectors = xp.append(weights, 0.0), _by_rows(vectors)
 
         def chunk(total: Matrix, part: tuple[Array, Array, Array]) -> tuple[Matrix, None]:
             # One expression for all slots of a segment is one loop over the numbers of a row, which the compiler makes
@@ -60,10 +59,10 @@ class Tiles(eqx.Module):
             slots = _take(padded, entry)
             terms = (slots[:, slot, None] * _take(vectors, across[:, slot]) for slot in range(slots.shape[1]))
             sums = functools.reduce(operator.add, terms)
-            return total.at[line].add(sums, mode="promise_in_bounds", indices_are_sorted=True), None
+            return add_at(total, line, sums, mode="promise_in_bounds", indices_are_sorted=True), None
 
-        total = jnp.zeros((self.lines, vectors.shape[1]), vectors.dtype)
-        return _by_rows(jax.lax.scan(chunk, total, (self.line, self.across, self.entry))[0])
+        total = xp.zeros((self.lines, vectors.shape[1]), vectors.dtype)
+        return _by_rows(scan(chunk, total, (self.line, self.across, self.entry))[0])
 
     def dots(
         self, vectors: Float[Array, "lines width"], others: Float[Array, "others width"]
@@ -71,13 +70,13 @@ class Tiles(eqx.Module):
         r"""$u_{i}\cdot x_{j}$ for every slot; numbers without meaning where filled up."""
         if jax.default_backend() != "cpu":  # gather, product and sum are one kernel there
             rows = _take(vectors, self.line)[..., None, :]
-            return jnp.sum(rows * _take(others, self.across), axis=-1).ravel()
+            return xp.sum(rows * _take(others, self.across), axis=-1).ravel()
         lanes = min(LANES, vectors.shape[1])
         missing = -vectors.shape[1] % lanes
-        vectors, others = (jnp.pad(x, ((0, 0), (0, missing))) for x in (vectors, others))
+        vectors, others = (xp.pad(x, ((0, 0), (0, missing))) for x in (vectors, others))
         vectors = _by_rows(vectors)
         strips = tuple(_by_rows(others[:, at : at + lanes]) for at in range(0, others.shape[1], lanes))
-        ones = jnp.ones(lanes, others.dtype)
+        ones = xp.ones(lanes, others.dtype)
 
         def chunk(part: tuple[Array, Array]) -> Array:
             line, across = part
@@ -235,7 +234,7 @@ class NetworkEntries(AbstractModel[Halves]):
         left, right = memo.after.prefixes[-1], memo.before.prefixes[-1]
         moved_right, right_memo = before.pushforward(params[: self.cut], memo.before, tangent[: self.cut])
         moved_left, left_memo = after.pushforward(params[self.cut :], memo.after, tangent[self.cut :])
-        both = jnp.concatenate([moved_left, left], axis=1), jnp.concatenate([right, moved_right])
+        both = xp.concatenate([moved_left, left], axis=1), xp.concatenate([right, moved_right])
         return self._at_entries(*both), Halves(left_memo, right_memo)
 
     def pullback_derivative(

@@ -2,12 +2,22 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Float, Integer
 
-from deeplinear.core import Matrix, Params, as_array, check_finite, check_shape, entry, is_concrete
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    as_array,
+    check_finite,
+    check_shape,
+    entries,
+    entry,
+    formula,
+    is_concrete,
+    xp,
+)
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._inits import network_of
 from deeplinear.models._networks import DeepLinear
@@ -72,23 +82,23 @@ def entry_gram(model: AbstractModel, params: Params, rows: object, columns: obje
     return _gram(network, params, i, j)
 
 
-@jax.jit
+@formula
 def _gradient(network: DeepLinear, params: Params, i: Integer[Array, ""], j: Integer[Array, ""]) -> Params:
     _, memo = network.forward(params)
-    start = jnp.eye(network.widths[0], dtype=params[0].dtype)
+    start = xp.eye(network.widths[0], dtype=params[0].dtype)
     before = (start, *memo.prefixes[:-1])
     after = network.suffixes(params)
     every = slice(None)
     return tuple(
-        jnp.outer(_pick(left, i, every), _pick(right, every, j)) for left, right in zip(after, before, strict=True)
+        xp.outer(_pick(left, i, every), _pick(right, every, j)) for left, right in zip(after, before, strict=True)
     )
 
 
-@jax.jit
+@formula
 def _gram(
     network: DeepLinear, params: Params, i: Integer[Array, " entries"], j: Integer[Array, " entries"]
 ) -> Float[Array, "entries entries"]:
-    gram = jnp.zeros((len(i), len(i)), dtype=params[0].dtype)
+    gram = xp.zeros((len(i), len(i)), dtype=params[0].dtype)
     for left, right in network.kernel_factors(params):
         gram = gram + _pick(left, i[:, None], i) * _pick(right, j[:, None], j)
     return gram
@@ -96,7 +106,7 @@ def _gram(
 
 def _pick(matrix: Matrix, i: Any, j: Any) -> Float[Array, "..."]:
     """Entries of a matrix; an index that cannot be seen and lies outside gives NaN, which is no entry."""
-    return matrix.at[i, j].get(mode="fill", fill_value=jnp.nan)
+    return entries(matrix, (i, j))
 
 
 def _check_layers(where: str, params: Params) -> None:
@@ -122,7 +132,7 @@ def _index(where: str, name: str, value: object, bound: int, shape: tuple[int | 
     check_shape(where, name, index, shape)
     if index.size == 0:
         raise ValueError(f"{where}: {name} must hold at least one entry, but is empty.")
-    if not jnp.issubdtype(index.dtype, jnp.integer):
+    if not xp.issubdtype(index.dtype, xp.integer):
         raise TypeError(f"{where}: {name} must hold integers, but holds {index.dtype}.")
     if is_concrete(index):
         low, high = int(np.min(np.asarray(index))), int(np.max(np.asarray(index)))

@@ -1,19 +1,18 @@
 """Initialisations: from a model and a key to the layers a run starts from; balanced ones are in a file of their own."""
 
 import abc
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
 from deeplinear.core import (
+    Array,
     Matrix,
     Params,
     as_array,
@@ -22,8 +21,10 @@ from deeplinear.core import (
     check_number,
     check_shape,
     entry,
+    formula,
     is_concrete,
     near_name,
+    xp,
 )
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._entries import NetworkEntries
@@ -58,7 +59,7 @@ class Gaussian(AbstractInit):
     @entry
     def __init__(self, std: ArrayLike) -> None:
         check_number("Gaussian", "std", std, above=0)
-        self.std = jnp.asarray(std, dtype=float)
+        self.std = xp.asarray(std, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         check_key("Gaussian", key)
@@ -89,7 +90,7 @@ class MatchedGaussian(AbstractInit):
         check_number("MatchedGaussian", "scale", scale, above=0)
         if rule not in ("power", "product"):
             raise ValueError(f"MatchedGaussian: rule {rule!r} is unknown. {near_name(rule, ('power', 'product'))}")
-        self.scale = jnp.asarray(scale, dtype=float)
+        self.scale = xp.asarray(scale, dtype=float)
         self.rule = rule
 
     def std(self, model: AbstractModel) -> Float[Array, ""]:
@@ -184,7 +185,7 @@ class Orthogonal(AbstractInit):
     @entry
     def __init__(self, scale: ArrayLike = 1.0) -> None:
         check_number("Orthogonal", "scale", scale, above=0)
-        self.scale = jnp.asarray(scale, dtype=float)
+        self.scale = xp.asarray(scale, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         check_key("Orthogonal", key)
@@ -208,7 +209,7 @@ class ScaledIdentity(AbstractInit):
     @entry
     def __init__(self, scale: ArrayLike) -> None:
         check_number("ScaledIdentity", "scale", scale)
-        self.scale = jnp.asarray(scale, dtype=float)
+        self.scale = xp.asarray(scale, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         return _identities(self.scale, tuple(model.shapes))
@@ -237,8 +238,8 @@ class AlphaM(AbstractInit):
     def __init__(self, alpha: ArrayLike, m: ArrayLike) -> None:
         check_number("AlphaM", "alpha", alpha, above=0)
         check_number("AlphaM", "m", m, at_least=1, finite=False)
-        self.alpha = jnp.asarray(alpha, dtype=float)
-        self.m = jnp.asarray(m, dtype=float)
+        self.alpha = xp.asarray(alpha, dtype=float)
+        self.m = xp.asarray(m, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = network_of("AlphaM", model)
@@ -329,7 +330,7 @@ def nonnegative(where: str, name: str, value: object) -> Float[Array, "..."]:
 def per_item(where: str, name: str, value: Float[Array, "..."], count: int, item: str) -> Float[Array, " count"]:
     """One number per item from one number for all or a vector."""
     if value.ndim == 0:
-        return jnp.broadcast_to(value, (count,))
+        return xp.broadcast_to(value, (count,))
     if value.shape != (count,):
         raise ValueError(
             f"{where}: {name} must be one number or one per {item} ({count}), but has shape {value.shape}."
@@ -347,21 +348,21 @@ def gaussian_layers(
 
 
 # One program for each shape of a layer, not for each network: random numbers take long to compile.
-@functools.partial(jax.jit, static_argnames="shape")
+@formula(static_argnames="shape")
 def _gaussian_layer(key: Key[Array, ""], std: float | Float[Array, ""], shape: tuple[int, int]) -> Matrix:
     return std * jax.random.normal(key, shape)
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+@formula(static_argnames="shape")
 def _orthogonal_layer(key: Key[Array, ""], scale: Float[Array, ""], shape: tuple[int, int]) -> Matrix:
     return scale * jax.random.orthogonal(key, shape[0], m=shape[1])
 
 
-@functools.partial(jax.jit, static_argnames="shapes")
+@formula(static_argnames="shapes")
 def _identities(scale: Float[Array, ""], shapes: tuple[tuple[int, int], ...]) -> Params:
-    return tuple(scale * jnp.eye(rows, columns, dtype=float) for rows, columns in shapes)
+    return tuple(scale * xp.eye(rows, columns, dtype=float) for rows, columns in shapes)
 
 
-@functools.partial(jax.jit, static_argnames="width")
+@formula(static_argnames="width")
 def _alpha_layer(alpha: Float[Array, ""], m: Float[Array, ""], width: int) -> Float[Array, "width width"]:
-    return jnp.where(jnp.eye(width, dtype=bool), alpha, alpha / m)
+    return xp.where(xp.eye(width, dtype=bool), alpha, alpha / m)

@@ -7,11 +7,23 @@ from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Integer, Key
+from jaxtyping import Float, Int, Integer, Key
 
-from deeplinear.core import Matrix, as_array, check_count, check_finite, check_key, check_shape, entry, is_concrete
+from deeplinear.core import (
+    Array,
+    Matrix,
+    as_array,
+    check_count,
+    check_finite,
+    check_key,
+    check_shape,
+    entry,
+    formula,
+    is_concrete,
+    put,
+    xp,
+)
 from deeplinear.models._base import AbstractLoss, AbstractSumLoss
 
 
@@ -23,10 +35,10 @@ def _array(where: str, name: str, value: object) -> Array:
         raise TypeError(
             f"{where}: {name} must be an array of numbers, but is {type(value).__name__} ({error})."
         ) from None
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+    if xp.issubdtype(array.dtype, xp.complexfloating):
         raise TypeError(f"{where}: {name} must be real, but is complex.")
     # Converted on the host: a new shape compiles nothing.
-    wanted = jnp.zeros(()).dtype
+    wanted = xp.zeros(()).dtype
     return as_array(np.asarray(array), float) if is_concrete(array) and array.dtype != wanted else array.astype(float)
 
 
@@ -80,7 +92,7 @@ class SquaredDistance(AbstractLoss):
 
     @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return 0.5 * jnp.sum((product - self.target) ** 2)
+        return 0.5 * xp.sum((product - self.target) ** 2)
 
     @entry
     def gradient(self, product: Matrix) -> Matrix:
@@ -134,23 +146,23 @@ def _check_outputs(syy: np.ndarray, syx: np.ndarray, solution: np.ndarray) -> No
         )
 
 
-@jax.jit
+@formula
 def _solution(sxx: Matrix, syx: Matrix) -> Matrix:
     """The least minimiser."""
-    return syx @ jnp.linalg.pinv(sxx, hermitian=True)
+    return syx @ xp.linalg.pinv(sxx, hermitian=True)
 
 
-@jax.jit
+@formula
 def _offset(syy: Matrix, syx: Matrix, solution: Matrix) -> Float[Array, ""]:
     """What no linear map can fit."""
-    return 0.5 * (jnp.trace(syy) - jnp.sum(solution * syx))
+    return 0.5 * (xp.trace(syy) - xp.sum(solution * syx))
 
 
-@jax.jit
+@formula
 def _moments(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     """Covariances of samples in columns and the least minimiser, which they give to more digits than those do."""
     samples = x.shape[1]
-    return x @ x.T / samples, y @ x.T / samples, y @ y.T / samples, jnp.linalg.lstsq(x.T, y.T)[0].T
+    return x @ x.T / samples, y @ x.T / samples, y @ y.T / samples, xp.linalg.lstsq(x.T, y.T)[0].T
 
 
 class Regression(AbstractLoss):
@@ -202,7 +214,7 @@ class Regression(AbstractLoss):
         if is_concrete(self.sxx) and is_concrete(self.syx) and is_concrete(self.solution):
             _check_covariances(np.asarray(self.sxx), np.asarray(self.syx), np.asarray(self.solution))
         if syy is None:
-            self.offset = jnp.zeros(())
+            self.offset = xp.zeros(())
         else:
             syy = checked_matrix("Regression", "syy", syy)
             check_shape("Regression", "syy", syy, (self.syx.shape[0], self.syx.shape[0]))
@@ -228,7 +240,7 @@ class Regression(AbstractLoss):
     @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
         gap = product - self.solution
-        reduced = 0.5 * jnp.sum((gap @ self.sxx) * gap)
+        reduced = 0.5 * xp.sum((gap @ self.sxx) * gap)
         return reduced if self.reduced else reduced + self.offset
 
     @entry(bounded=("product",))
@@ -279,7 +291,7 @@ class SampleRegression(AbstractSumLoss):
 
     @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return 0.5 * jnp.sum((product @ self.inputs - self.outputs) ** 2) / self.terms
+        return 0.5 * xp.sum((product @ self.inputs - self.outputs) ** 2) / self.terms
 
     @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
@@ -302,7 +314,7 @@ class SampleRegression(AbstractSumLoss):
 
     def share(self, batch: int) -> Float[Array, ""]:
         """1: a mean over a batch estimates the mean over all samples."""
-        return jnp.ones(())
+        return xp.ones(())
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -342,12 +354,12 @@ class Completion(AbstractSumLoss):
         if is_concrete(seen) and is_concrete(values):
             self.target = as_array(np.where(np.asarray(seen) != 0, np.asarray(values), 0.0), float)
         else:
-            self.target = jnp.where(seen.astype(bool), values, 0.0)
+            self.target = xp.where(seen.astype(bool), values, 0.0)
         check_finite("Completion", "target (where observed)", self.target)
 
     @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return 0.5 * jnp.sum(self.gradient(product) ** 2)
+        return 0.5 * xp.sum(self.gradient(product) ** 2)
 
     @entry
     def gradient(self, product: Matrix) -> Matrix:
@@ -360,7 +372,7 @@ class Completion(AbstractSumLoss):
     @property
     def terms(self) -> Int[Array, ""]:
         """Number of observed entries."""
-        return jnp.sum(self.mask.astype(int))
+        return xp.sum(self.mask.astype(int))
 
     def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
         r"""$\sum (w_{ij} - w^\star_{ij})\,e_i e_j^\top$ over `batch` observed entries, drawn without replacement.
@@ -374,16 +386,17 @@ class Completion(AbstractSumLoss):
         seen = self.mask.ravel()
         if batch == 1:  # the k-th observed entry, k uniform: one random number instead of one per entry
             drawn = jax.random.randint(key, (1,), 0, terms)
-            chosen = jnp.searchsorted(jnp.cumsum(seen.astype(int)), drawn, side="right")
+            chosen = xp.searchsorted(xp.cumsum(seen.astype(int)), drawn, side="right")
         else:  # the observed entries with the highest of independent scores
-            scores = jnp.where(seen > 0, jax.random.uniform(key, seen.shape, dtype=seen.dtype), -1.0)
+            scores = xp.where(seen > 0, jax.random.uniform(key, seen.shape, dtype=seen.dtype), -1.0)
             chosen = jax.lax.top_k(scores, batch)[1]
         residual = seen[chosen] * (product.ravel()[chosen] - self.target.ravel()[chosen])
-        return jnp.zeros_like(product).ravel().at[chosen].set(residual, unique_indices=True).reshape(product.shape)
+        flat = put(xp.zeros_like(product).ravel(), chosen, residual, unique_indices=True)
+        return flat.reshape(product.shape)
 
     def share(self, batch: int) -> Float[Array, ""]:
         """batch / terms, at most 1."""
-        return jnp.minimum(batch / self.terms.astype(float), 1.0)
+        return xp.minimum(batch / self.terms.astype(float), 1.0)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -427,7 +440,7 @@ class EntryCompletion(AbstractSumLoss):
         check_finite("EntryCompletion", "values", self.values)
         for name, index, bound in (("rows", self.rows, shape[0]), ("columns", self.columns, shape[1])):
             check_shape("EntryCompletion", name, index, self.values.shape)
-            if not jnp.issubdtype(index.dtype, jnp.integer):
+            if not xp.issubdtype(index.dtype, xp.integer):
                 raise TypeError(f"EntryCompletion: {name} must hold integers, but holds {index.dtype}.")
             if is_concrete(index) and not np.all((np.asarray(index) >= 0) & (np.asarray(index) < bound)):
                 raise ValueError(f"EntryCompletion: {name} must lie in 0..{bound - 1}, but reaches outside.")
@@ -440,11 +453,11 @@ class EntryCompletion(AbstractSumLoss):
         return product[self.rows, self.columns] - self.values
 
     def _scatter(self, entries: Float[Array, " entries"]) -> Matrix:
-        return jnp.zeros(self.extent, entries.dtype).at[self.rows, self.columns].set(entries, unique_indices=True)
+        return put(xp.zeros(self.extent, entries.dtype), (self.rows, self.columns), entries, unique_indices=True)
 
     @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return 0.5 * jnp.sum(self._residual(product) ** 2)
+        return 0.5 * xp.sum(self._residual(product) ** 2)
 
     @entry
     def gradient(self, product: Matrix) -> Matrix:
@@ -464,11 +477,11 @@ class EntryCompletion(AbstractSumLoss):
         chosen = _draw("EntryCompletion.batch_gradient", key, self.terms, batch)
         rows, columns = self.rows[chosen], self.columns[chosen]
         residual = product[rows, columns] - self.values[chosen]
-        return jnp.zeros_like(product).at[rows, columns].set(residual, unique_indices=True)
+        return put(xp.zeros_like(product), (rows, columns), residual, unique_indices=True)
 
     def share(self, batch: int) -> Float[Array, ""]:
         """batch / terms."""
-        return jnp.asarray(batch / self.terms, dtype=float)
+        return xp.asarray(batch / self.terms, dtype=float)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -503,19 +516,19 @@ class Sensing(AbstractSumLoss):
         check_finite("Sensing", "values", self.values)
 
     def _measure(self, product: Matrix) -> Float[Array, " measurements"]:
-        return jnp.einsum("kij,ij->k", self.matrices, product)
+        return xp.einsum("kij,ij->k", self.matrices, product)
 
     @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return 0.5 * jnp.sum((self._measure(product) - self.values) ** 2)
+        return 0.5 * xp.sum((self._measure(product) - self.values) ** 2)
 
     @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
-        return jnp.einsum("k,kij->ij", self._measure(product) - self.values, self.matrices)
+        return xp.einsum("k,kij->ij", self._measure(product) - self.values, self.matrices)
 
     @entry(bounded=("product",))
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
-        return jnp.einsum("k,kij->ij", self._measure(tangent), self.matrices)
+        return xp.einsum("k,kij->ij", self._measure(tangent), self.matrices)
 
     @property
     def terms(self) -> int:
@@ -526,12 +539,12 @@ class Sensing(AbstractSumLoss):
         r"""$\sum (\langle A_k, W\rangle - y_k)\,A_k$ over `batch` measurements, drawn without replacement."""
         chosen = _draw("Sensing.batch_gradient", key, self.terms, batch)
         matrices = self.matrices[chosen]
-        residual = jnp.einsum("kij,ij->k", matrices, product) - self.values[chosen]
-        return jnp.einsum("k,kij->ij", residual, matrices)
+        residual = xp.einsum("kij,ij->k", matrices, product) - self.values[chosen]
+        return xp.einsum("k,kij->ij", residual, matrices)
 
     def share(self, batch: int) -> Float[Array, ""]:
         """batch / terms."""
-        return jnp.asarray(batch / self.terms, dtype=float)
+        return xp.asarray(batch / self.terms, dtype=float)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -564,10 +577,10 @@ class Energy(AbstractLoss):
     @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         value = self.energy(product, *self.data)
-        value = jnp.asarray(value) if isinstance(value, float) else value
+        value = xp.asarray(value) if isinstance(value, float) else value
         if not isinstance(value, jax.Array):
             raise TypeError(f"Energy: energy must give one real number, but gives {type(value).__name__}.")
-        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+        if value.shape != () or not xp.issubdtype(value.dtype, xp.floating):
             raise TypeError(
                 f"Energy: energy must give one real number, but gives {value.dtype} of shape {value.shape}."
             )

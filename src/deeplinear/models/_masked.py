@@ -8,12 +8,22 @@ import itertools
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Bool
 
-from deeplinear.core import Matrix, Params, as_array, check_count, check_finite, check_shape, entry, is_concrete
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    as_array,
+    check_count,
+    check_finite,
+    check_shape,
+    entry,
+    formula,
+    is_concrete,
+    xp,
+)
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._networks import DeepLinear
 
@@ -123,19 +133,19 @@ class Masked(AbstractModel[Completed]):
                 )
 
     def _learnt(self, layers: Params) -> Params:
-        return tuple(jnp.where(m, layer, 0.0) for m, layer in zip(self.masks, layers, strict=True))
+        return tuple(xp.where(m, layer, 0.0) for m, layer in zip(self.masks, layers, strict=True))
 
 
-@jax.jit
+@formula
 def _fixed(masks: tuple[Array, ...], values: Params) -> tuple[tuple[Bool[Array, "_ _"], ...], Params]:
     """Masks as truth values, and the fixed weights with zeros where one is learnt."""
     learnt = tuple(mask.astype(bool) for mask in masks)
-    return learnt, tuple(jnp.where(mask, 0.0, value) for mask, value in zip(learnt, values, strict=True))
+    return learnt, tuple(xp.where(mask, 0.0, value) for mask, value in zip(learnt, values, strict=True))
 
 
-@jax.jit
+@formula
 def _completed(masks: tuple[Bool[Array, "_ _"], ...], params: Params, values: Params) -> Params:
-    return tuple(jnp.where(m, p, v) for m, p, v in zip(masks, params, values, strict=True))
+    return tuple(xp.where(m, p, v) for m, p, v in zip(masks, params, values, strict=True))
 
 
 def surviving_laws(model: Masked) -> tuple[np.ndarray, ...]:
@@ -202,13 +212,13 @@ class SkipNetwork(eqx.Module):
         return _corners(params, DeepLinear(self.widths))
 
 
-@jax.jit
+@formula
 def _embedded(values: Params, params: Params) -> Params:
     pairs = zip(values, params, strict=True)
-    return tuple(value.at[: layer.shape[0], : layer.shape[1]].set(layer) for value, layer in pairs)
+    return tuple(put(value, (slice(layer.shape[0]), slice(layer.shape[1])), layer) for value, layer in pairs)
 
 
-@jax.jit
+@formula
 def _corners(params: Params, network: DeepLinear) -> Params:
     return tuple(layer[:rows, :columns] for layer, (rows, columns) in zip(params, network.shapes, strict=True))
 

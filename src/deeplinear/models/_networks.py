@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, check_count
+from deeplinear.core import Array, Matrix, Params, check_count, xp
 from deeplinear.models._base import AbstractModel
 
 
@@ -99,7 +98,7 @@ class DeepLinear(AbstractModel[PrefixProducts]):
                 f"{self.depth}, but is ({last}, {first})."
             )
         if last == first - 1:
-            return jnp.eye(self.widths[last], dtype=params[0].dtype)
+            return xp.eye(self.widths[last], dtype=params[0].dtype)
         result = params[first - 1]
         for layer in params[first:last]:
             result = layer @ result
@@ -107,7 +106,7 @@ class DeepLinear(AbstractModel[PrefixProducts]):
 
     def suffixes(self, params: Params) -> tuple[Matrix, ...]:
         r"""$W_{L:l+1}$ for $l = 1, \dots, L$; the last one is the identity."""
-        result = [jnp.eye(self.widths[-1], dtype=params[0].dtype)]
+        result = [xp.eye(self.widths[-1], dtype=params[0].dtype)]
         for layer in reversed(params[1:]):
             result.append(result[-1] @ layer)
         return tuple(reversed(result))
@@ -140,7 +139,7 @@ class DeepLinear(AbstractModel[PrefixProducts]):
     ) -> Params:
         """Derivative of the gradient's dependence on the layers, the cotangent held fixed."""
         result: list[Matrix] = []
-        backward, moved = cotangent, jnp.zeros_like(cotangent)
+        backward, moved = cotangent, xp.zeros_like(cotangent)
         for position in range(self.depth - 1, 0, -1):
             below, below_tangent = memo.prefixes[position - 1], memo_tangent.prefixes[position - 1]
             result.append(self._multiply(moved, below.T) + self._multiply(backward, below_tangent.T))
@@ -157,15 +156,15 @@ class DeepLinear(AbstractModel[PrefixProducts]):
         $\mathrm{d}\,\mathrm{vec}(W)/\mathrm{d}t = -K\,\mathrm{vec}(\nabla E)$ under gradient flow.
         """
         out, inp = self.widths[-1], self.widths[0]
-        kernel = jnp.zeros((out, inp, out, inp), dtype=params[0].dtype)
+        kernel = xp.zeros((out, inp, out, inp), dtype=params[0].dtype)
         for left, right in self.kernel_factors(params):
-            kernel = kernel + jnp.einsum("ip,jq->ijpq", left, right)
+            kernel = kernel + xp.einsum("ip,jq->ijpq", left, right)
         return kernel.reshape(out * inp, out * inp)
 
     def kernel_factors(self, params: Params) -> tuple[tuple[Matrix, Matrix], ...]:
         r"""Pairs $(W_{L:l+1} W_{L:l+1}^\top,\, W_{l-1:1}^\top W_{l-1:1})$ whose Kronecker products sum to the NTK."""
         _, memo = self.forward(params)
-        identity = jnp.eye(self.widths[0], dtype=params[0].dtype)
+        identity = xp.eye(self.widths[0], dtype=params[0].dtype)
         grams = [identity] + [prefix.T @ prefix for prefix in memo.prefixes[:-1]]
         return tuple((left @ left.T, gram) for left, gram in zip(self.suffixes(params), grams, strict=True))
 

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, add_scaled, check_number, entry, flatten, inner, unflatten
+from deeplinear.core import Array, Matrix, Params, add_scaled, check_number, entry, flatten, inner, over, unflatten, xp
 from deeplinear.models._base import AbstractLoss, AbstractModel
 
 
@@ -42,7 +40,7 @@ class Problem(eqx.Module):
             raise TypeError(f"Problem: loss must be a loss such as SquaredDistance, but is {loss!r}.")
         self.model = model
         self.loss = loss
-        self.l2 = jnp.asarray(l2, dtype=float)
+        self.l2 = xp.asarray(l2, dtype=float)
         if loss.shape is not None and loss.shape != model.product_shape:
             raise ValueError(
                 f"Problem: the loss takes products of shape {loss.shape}, but the model makes products of shape "
@@ -98,7 +96,7 @@ class Problem(eqx.Module):
         shapes = self.model.shapes
         _, product = self.linearize(params)
         size = sum(rows * columns for rows, columns in shapes)
-        return jax.vmap(lambda v: flatten(product(unflatten(v, shapes))))(jnp.eye(size, dtype=params[0].dtype))
+        return over(lambda v: flatten(product(unflatten(v, shapes))))(xp.eye(size, dtype=params[0].dtype))
 
     def check(self, params: Params, where: str) -> None:
         """Refuse parameters that do not fit the model."""

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     Matrix,
     Params,
@@ -27,6 +27,8 @@ from deeplinear.core import (
     checked_layer,
     is_concrete,
     near_name,
+    scan,
+    xp,
 )
 from deeplinear.models._base import AbstractModel
 
@@ -138,9 +140,9 @@ class LinearRNN(AbstractModel[Krylov]):
             return System((inner + inner.T) / 2, first, output)
         if self.form == "upper":
             rows, columns = np.triu_indices(self.states)
-            upper = jnp.zeros((self.states, self.states), inner.dtype).at[rows, columns].set(inner[:, 0])
-            return System(upper + jnp.triu(upper, 1).T, first, output)
-        return System(jnp.diag(inner[:, 0]), first, output)
+            upper = put(xp.zeros((self.states, self.states), inner.dtype), (rows, columns), inner[:, 0])
+            return System(upper + xp.triu(upper, 1).T, first, output)
+        return System(xp.diag(inner[:, 0]), first, output)
 
     def params(self, system: Any) -> Params:
         """Parameters of this form that stand for a system.
@@ -175,30 +177,30 @@ class LinearRNN(AbstractModel[Krylov]):
             "tied": np.diag(transition)[:, None],
         }.get(self.form, transition)
         kept = (first, inner) if self.form == "tied" else (first, inner, output)
-        return tuple(jnp.asarray(matrix, dtype=float) for matrix in kept)
+        return tuple(xp.asarray(matrix, dtype=float) for matrix in kept)
 
     def forward(self, params: Params) -> tuple[Matrix, Krylov]:
         """Impulse response and the Krylov blocks."""
         transition, first, output = self._parts(params)
         memo = Krylov(self._powers(transition, first), self._powers(_transposed(transition), output.T))
-        response = jnp.einsum("od,kdi->oki", output, memo.right)
+        response = xp.einsum("od,kdi->oki", output, memo.right)
         return response.reshape(self.product_shape), memo
 
     def pullback(self, params: Params, memo: Krylov, cotangent: Matrix) -> Params:
         """Gradient on the parameters from the gradient on the response."""
-        g = jnp.moveaxis(cotangent.reshape(self.outputs, self.length, self.inputs), 1, 0)
+        g = xp.moveaxis(cotangent.reshape(self.outputs, self.length, self.inputs), 1, 0)
         if self.form in ("diagonal", "tied"):
             return self._diagonal_pullback(params, g)
-        first = jnp.einsum("kdo,koi->di", memo.left, g)
-        output = jnp.einsum("koi,kdi->od", g, memo.right)
+        first = xp.einsum("kdo,koi->di", memo.left, g)
+        output = xp.einsum("koi,kdi->od", g, memo.right)
         index = np.add.outer(np.arange(self.length), np.arange(self.length)) + 1
-        hankel = jnp.concatenate([g, jnp.zeros_like(g)])[index]  # (q, s): entry q + s + 1, zero beyond the end
-        half = jnp.einsum("qdo,qsoi->dsi", memo.left, hankel)
-        inner = jnp.einsum("dsi,sei->de", half, memo.right)
+        hankel = xp.concatenate([g, xp.zeros_like(g)])[index]  # (q, s): entry q + s + 1, zero beyond the end
+        half = xp.einsum("qdo,qsoi->dsi", memo.left, hankel)
+        inner = xp.einsum("dsi,sei->de", half, memo.right)
         if self.form == "symmetric":
             inner = (inner + inner.T) / 2
         if self.form == "upper":
-            twice = inner + inner.T - jnp.diag(jnp.diag(inner))
+            twice = inner + inner.T - xp.diag(xp.diag(inner))
             inner = twice[np.triu_indices(self.states)][:, None]
         return first, inner, output
 
@@ -209,12 +211,12 @@ class LinearRNN(AbstractModel[Krylov]):
         """
         _, first, output = self._parts(params)
         powers = _powers_of(params[1][:, 0], self.length)
-        value = jnp.einsum("kd,koi->doi", powers, g)
-        orders = jnp.arange(1.0, self.length)[:, None, None].astype(g.dtype)
-        slope = jnp.einsum("kd,koi->doi", powers[:-1], orders * g[1:])
-        inner = jnp.einsum("od,doi,di->d", output, slope, first)[:, None]
-        of_first = jnp.sum(output.T[:, :, None] * value, axis=1)
-        of_output = jnp.sum(value * first[:, None, :], axis=2).T
+        value = xp.einsum("kd,koi->doi", powers, g)
+        orders = xp.arange(1.0, self.length)[:, None, None].astype(g.dtype)
+        slope = xp.einsum("kd,koi->doi", powers[:-1], orders * g[1:])
+        inner = xp.einsum("od,doi,di->d", output, slope, first)[:, None]
+        of_first = xp.sum(output.T[:, :, None] * value, axis=1)
+        of_output = xp.sum(value * first[:, None, :], axis=2).T
         return (of_first + of_output.T, inner) if self.form == "tied" else (of_first, inner, of_output)
 
     def pushforward(self, params: Params, memo: Krylov, tangent: Params) -> tuple[Matrix, Krylov]:
@@ -254,14 +256,14 @@ class LinearRNN(AbstractModel[Krylov]):
         def step(block: Matrix, _: None) -> tuple[Matrix, Matrix]:
             return transition @ block, block
 
-        return jax.lax.scan(step, start, None, length=self.length)[1]
+        return scan(step, start, None, length=self.length)[1]
 
 
 def _powers_of(values: Float[Array, " states"], count: int) -> Float[Array, "count states"]:
     """Powers 0, 1, ..., each made of the last by few long products instead of many short ones."""
-    powers, high = jnp.ones_like(values)[None], values
+    powers, high = xp.ones_like(values)[None], values
     while len(powers) < count:
-        powers = jnp.concatenate([powers, powers * high])
+        powers = xp.concatenate([powers, powers * high])
         high = high * high
     return powers[:count]
 
@@ -272,7 +274,7 @@ def checked_system(where: str, system: Any) -> System:
     if not isinstance(system, tuple | list) or len(system) != 3:
         raise ValueError(f"{where}: system must be the three matrices A, B, C, but is {type(system).__name__}.")
     names = ("A", "B", "C")
-    matrices = [jnp.asarray(checked_layer(where, n, m), dtype=float) for n, m in zip(names, system, strict=True)]
+    matrices = [xp.asarray(checked_layer(where, n, m), dtype=float) for n, m in zip(names, system, strict=True)]
     for name, matrix in zip(names, matrices, strict=True):
         check_shape(where, name, matrix, (None, None))
         check_finite(where, name, matrix)

@@ -4,12 +4,12 @@ import itertools
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
 from deeplinear.core import (
+    Array,
     Matrix,
     Params,
     as_array,
@@ -19,8 +19,11 @@ from deeplinear.core import (
     check_number,
     check_shape,
     entry,
+    formula,
     is_concrete,
+    put,
     random_orthogonal,
+    xp,
 )
 from deeplinear.models._balance import balancedness
 from deeplinear.models._balanced_inits import ORTHONORMALITY_TOLERANCE
@@ -55,14 +58,14 @@ def rescale_balance(params: Params, delta: ArrayLike) -> Params:
         raise ValueError("rescale_balance: params must hold at least two layers, but holds one: nothing is conserved.")
     for position, layer in enumerate(params):
         check_finite("rescale_balance", f"params[{position}]", layer)
-    largest = jnp.max(balancedness(params))
+    largest = xp.max(balancedness(params))
     largest = eqx.error_if(largest, largest == 0, "rescale_balance: params must not be balanced, but are.")
     return _rescaled(params, as_array(delta, float), largest)
 
 
-@jax.jit
+@formula
 def _rescaled(params: Params, delta: Float[Array, ""], largest: Float[Array, ""]) -> Params:
-    factor = jnp.sqrt(delta / largest)
+    factor = xp.sqrt(delta / largest)
     return tuple(factor * layer for layer in params)
 
 
@@ -86,7 +89,7 @@ class DeltaBalanced(AbstractInit):
     @entry
     def __init__(self, delta: ArrayLike) -> None:
         check_number("DeltaBalanced", "delta", delta, above=0)
-        self.delta = jnp.asarray(delta, dtype=float)
+        self.delta = xp.asarray(delta, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = _deep("DeltaBalanced", model)
@@ -161,7 +164,7 @@ class Decoupled(AbstractInit):
         check_key("Decoupled", key)
         keys = jax.random.split(key, network.depth - 1)
         hidden = [random_orthogonal(k, width) for k, width in zip(keys, network.widths[1:-1], strict=True)]
-        ends = [jnp.eye(width) for width in (network.widths[0], network.widths[-1])]
+        ends = [xp.eye(width) for width in (network.widths[0], network.widths[-1])]
         return _in_bases(diagonal_layers("Decoupled", self.strengths, network), [ends[0], *hidden, ends[1]])
 
 
@@ -216,8 +219,8 @@ class Pyramid(AbstractInit):
         check_number("Pyramid", "growth", growth, at_least=LEAST_GROWTH)
         check_number("Pyramid", "scale", scale, above=0)
         self.pivot = int(pivot)
-        self.growth = jnp.asarray(growth, dtype=float)
-        self.scale = jnp.asarray(scale, dtype=float)
+        self.growth = xp.asarray(growth, dtype=float)
+        self.scale = xp.asarray(scale, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = _pivoted("Pyramid", model, self.pivot)
@@ -262,7 +265,7 @@ class Cumulative(AbstractInit):
         check_count("Cumulative", "pivot", pivot, at_least=1)
         check_number("Cumulative", "scale", scale, above=0)
         self.pivot = int(pivot)
-        self.scale = jnp.asarray(scale, dtype=float)
+        self.scale = xp.asarray(scale, dtype=float)
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = _pivoted("Cumulative", model, self.pivot)
@@ -284,10 +287,10 @@ class Cumulative(AbstractInit):
         cores = [pivot]
         for k in parts[1:j]:  # outwards to the input: B Bᵀ = the Gram matrix above + E
             inner = self.scale * _conditioned(k, (inp, inp))
-            cores.insert(0, jnp.linalg.cholesky(cores[0].T @ cores[0] + inner @ inner.T))
+            cores.insert(0, xp.linalg.cholesky(cores[0].T @ cores[0] + inner @ inner.T))
         for k in parts[j:]:  # outwards to the output: BᵀB = the Gram matrix below + E
             inner = self.scale * _conditioned(k, (out, out))
-            cores.append(jnp.linalg.cholesky(cores[-1] @ cores[-1].T + inner @ inner.T).T)
+            cores.append(xp.linalg.cholesky(cores[-1] @ cores[-1].T + inner @ inner.T).T)
         return tuple(above @ core @ below.T for core, below, above in zip(cores, frames[:-1], frames[1:], strict=True))
 
 
@@ -308,9 +311,9 @@ def diagonal_layers(where: str, strengths: Float[Array, "..."], network: DeepLin
     """
     modes = min(network.widths)
     if strengths.ndim == 0:
-        strengths = jnp.broadcast_to(strengths, (modes,))
+        strengths = xp.broadcast_to(strengths, (modes,))
     if strengths.ndim == 1:
-        strengths = jnp.broadcast_to(strengths, (network.depth, strengths.shape[0]))
+        strengths = xp.broadcast_to(strengths, (network.depth, strengths.shape[0]))
     if strengths.shape[0] != network.depth or strengths.shape[1] > modes:
         raise ValueError(
             f"{where}: strengths must be one number, one for each of at most {modes} modes, or of shape "
@@ -319,16 +322,16 @@ def diagonal_layers(where: str, strengths: Float[Array, "..."], network: DeepLin
     return _diagonals(strengths, network)
 
 
-@jax.jit
+@formula
 def _diagonals(strengths: Float[Array, "layers modes"], network: DeepLinear) -> Params:
-    place = jnp.arange(strengths.shape[1])
+    place = xp.arange(strengths.shape[1])
     return tuple(
-        jnp.zeros(shape, strengths.dtype).at[place, place].set(row)
+        put(xp.zeros(shape, strengths.dtype), (place, place), row)
         for shape, row in zip(network.shapes, strengths, strict=True)
     )
 
 
-@jax.jit
+@formula
 def _in_bases(layers: Params, bases: list[Matrix]) -> Params:
     """Layers in given orthonormal bases of all widths, input first."""
     return tuple(above @ layer @ below.T for layer, below, above in zip(layers, bases[:-1], bases[1:], strict=True))

@@ -1,15 +1,13 @@
 """Least squares under fresh white inputs."""
 
-import functools
 import sys
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
-from deeplinear.core import Matrix, as_array, check_count, check_shape, entry, is_concrete
+from deeplinear.core import Array, Matrix, as_array, check_count, check_shape, entry, formula, is_concrete, xp
 from deeplinear.models._base import AbstractSumLoss
 from deeplinear.models._losses import checked_matrix
 
@@ -45,7 +43,7 @@ class WhiteInputs(AbstractSumLoss):
 
     @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return 0.5 * jnp.sum(self.gradient(product) ** 2)
+        return 0.5 * xp.sum(self.gradient(product) ** 2)
 
     @entry
     def gradient(self, product: Matrix) -> Matrix:
@@ -67,7 +65,7 @@ class WhiteInputs(AbstractSumLoss):
 
     def share(self, batch: int) -> Float[Array, ""]:
         """1: the mean over a batch estimates the mean over all inputs."""
-        return jnp.ones(())
+        return xp.ones(())
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,7 +76,7 @@ class WhiteInputs(AbstractSumLoss):
         return "full"
 
 
-@functools.partial(jax.jit, static_argnames="batch")
+@formula(static_argnames="batch")
 def _batch_gradient(
     target: Matrix, active: Float[Array, " inp"], product: Matrix, key: Key[Array, ""], batch: int
 ) -> Matrix:

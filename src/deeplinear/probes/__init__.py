@@ -10,7 +10,7 @@ from deeplinear.probes._base import (
     network_of as network_of,
     probe as probe,
 )
-from deeplinear.probes._checked import checked_probes as checked_probes
+from deeplinear.probes._checked import checked_probes as checked_probes, is_own as is_own, values_of as values_of
 from deeplinear.probes._kernel import (
     KernelDistance as KernelDistance,
     KernelMovement as KernelMovement,

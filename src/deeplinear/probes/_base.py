@@ -13,14 +13,15 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Num, Shaped
+from jaxtyping import Num, Shaped
 
 from deeplinear.core import (
+    Array,
     Params,
     entry,
     is_concrete,
+    xp,
 )
 from deeplinear.models import DeepLinear, NetworkEntries, Problem
 
@@ -70,7 +71,7 @@ class FunctionProbe(AbstractProbe):
                 f"probe '{self.name}' must give one array, but gives {type(value).__name__}; record the parts of a "
                 "result by probes of their own."
             )
-        return jnp.asarray(value)
+        return xp.asarray(value)
 
 
 def probe(

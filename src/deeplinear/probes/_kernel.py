@@ -5,10 +5,21 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, frobenius, is_concrete
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    check_finite,
+    check_shape,
+    differentiable,
+    entry,
+    formula,
+    frobenius,
+    is_concrete,
+    xp,
+)
 from deeplinear.models import Problem
 from deeplinear.probes._base import AbstractProbe, Time, check_nonzero, network_of
 
@@ -19,8 +30,8 @@ def _grams(layers: Params, reference: Params) -> tuple[list[Matrix], list[Matrix
     Changes are carried through the products as changes, $\Delta P_l = \Delta W_l P_{l-1} + W_l^{\mathrm{ref}}\Delta
     P_{l-1}$, so a movement of relative size $10^{-14}$ keeps its digits; subtracting the products would leave two.
     """
-    old = jnp.eye(layers[0].shape[1], dtype=layers[0].dtype)
-    new, moved = old, jnp.zeros_like(old)
+    old = xp.eye(layers[0].shape[1], dtype=layers[0].dtype)
+    new, moved = old, xp.zeros_like(old)
     before, change, now = [old], [moved], [new]
     for layer, origin in zip(layers[:-1], reference[:-1], strict=True):
         moved = (layer - origin) @ new + origin @ moved
@@ -33,13 +44,13 @@ def _grams(layers: Params, reference: Params) -> tuple[list[Matrix], list[Matrix
 
 def _coordinates(families: Sequence[list[Matrix]]) -> list[Matrix]:
     """Families of matrices as columns of coordinates in one orthonormal basis of all of them."""
-    columns = jnp.stack([item.ravel() for family in families for item in family], axis=1)
-    return jnp.split(jnp.linalg.qr(columns, mode="r"), len(families), axis=1)
+    columns = xp.stack([item.ravel() for family in families for item in family], axis=1)
+    return xp.split(xp.linalg.qr(columns, mode="r"), len(families), axis=1)
 
 
 def _columns(families: Sequence[list[Matrix]]) -> list[Matrix]:
     """Families of matrices as columns of their entries."""
-    return [jnp.stack([item.ravel() for item in family], axis=1) for family in families]
+    return [xp.stack([item.ravel() for item in family], axis=1) for family in families]
 
 
 class _Kernels(NamedTuple):
@@ -72,13 +83,13 @@ def _kernels(
     )
 
 
-@jax.jit
+@formula
 def _reference_kernel(layers: Params) -> Matrix:
     return _kernels(layers, layers, _coordinates).before
 
 
 def _kernel_reference(where: str, reference: Sequence[Any]) -> Params:
-    layers = tuple(jnp.asarray(layer, dtype=float) for layer in reference)
+    layers = tuple(xp.asarray(layer, dtype=float) for layer in reference)
     if not layers:
         raise ValueError(f"{where}: reference must hold at least one layer, but is empty.")
     for position, layer in enumerate(layers):
@@ -125,8 +136,8 @@ class KernelDistance(AbstractProbe):
         return _distance(params, self.reference)
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _distance(params: Params, reference: Params) -> Float[Array, ""]:
     return _turn(_kernels(params, reference, _coordinates))
 
@@ -137,14 +148,14 @@ def _distance_jvp(primals: tuple[Params, Params], tangents: tuple[Params, Params
 
 
 def _turn(kernels: _Kernels) -> Float[Array, ""]:
-    before, now = jnp.linalg.norm(kernels.before), jnp.linalg.norm(kernels.now)
-    scale = jnp.where(now == 0, 1.0, now)
+    before, now = xp.linalg.norm(kernels.before), xp.linalg.norm(kernels.now)
+    scale = xp.where(now == 0, 1.0, now)
     # K/|K| - K0/|K0|, from the change where it is small and from the kernels themselves where it is not.
-    growth = jnp.sum(kernels.change * (2 * kernels.before + kernels.change)) / (now + before) / before
+    growth = xp.sum(kernels.change * (2 * kernels.before + kernels.change)) / (now + before) / before
     near = (kernels.change - growth * kernels.before) / scale
     far = kernels.now / scale - kernels.before / before
-    gap = jnp.where(jnp.linalg.norm(kernels.change) < 0.5 * before, near, far)
-    return jnp.where(now == 0, 1.0, 0.5 * jnp.sum(gap**2))
+    gap = xp.where(xp.linalg.norm(kernels.change) < 0.5 * before, near, far)
+    return xp.where(now == 0, 1.0, 0.5 * xp.sum(gap**2))
 
 
 class KernelMovement(AbstractProbe):
@@ -181,8 +192,8 @@ class KernelMovement(AbstractProbe):
         return _movement(params, self.reference)
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _movement(params: Params, reference: Params) -> Float[Array, ""]:
     return _moved(_kernels(params, reference, _coordinates))
 
@@ -193,4 +204,4 @@ def _movement_jvp(primals: tuple[Params, Params], tangents: tuple[Params, Params
 
 
 def _moved(kernels: _Kernels) -> Float[Array, ""]:
-    return frobenius(kernels.change) / jnp.linalg.norm(kernels.before)
+    return frobenius(kernels.change) / xp.linalg.norm(kernels.before)

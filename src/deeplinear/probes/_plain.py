@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from deeplinear.core import (
+    Array,
     Matrix,
     Params,
     check_count,
     check_shape,
     effective_rank,
+    entries,
     entry,
     flatten,
     is_concrete,
@@ -24,6 +25,7 @@ from deeplinear.core import (
     spectrum,
     stable_rank,
     svd,
+    xp,
 )
 from deeplinear.models import Problem, balancedness, conserved, drift, lambda_estimate
 from deeplinear.probes._base import AbstractProbe, Time, network_of, probe
@@ -92,7 +94,7 @@ def weights(t: Time, params: Params, problem: Problem) -> Float[Array, " size"]:
 @probe(dims=("layer",))
 def layer_norms(t: Time, params: Params, problem: Problem) -> Float[Array, " depth"]:
     r"""Frobenius norm $\|W_l\|_F$ of every layer."""
-    return jnp.stack([jnp.linalg.norm(layer) for layer in params])
+    return xp.stack([xp.linalg.norm(layer) for layer in params])
 
 
 @probe(dims=("pair",))
@@ -133,7 +135,7 @@ def layer_alignment(t: Time, params: Params, problem: Problem) -> Float[Array, "
     network_of(problem, "layer_alignment", entries=True)
     factors = [svd(layer) for layer in params]
     pairs = itertools.pairwise(factors)
-    return jnp.array([jnp.abs(jnp.vdot(u[:, 0], vt[0])) for (u, _, _), (_, _, vt) in pairs], dtype=params[0].dtype)
+    return xp.array([xp.abs(xp.vdot(u[:, 0], vt[0])) for (u, _, _), (_, _, vt) in pairs], dtype=params[0].dtype)
 
 
 @probe(dims=("ntk_row", "ntk_column"))
@@ -225,7 +227,7 @@ class Drift(AbstractProbe):
 
     @entry
     def __init__(self, reference: Sequence[Any], *, name: str = "drift") -> None:
-        self.reference = tuple(jnp.asarray(layer, dtype=float) for layer in reference)
+        self.reference = tuple(xp.asarray(layer, dtype=float) for layer in reference)
         self.name = name
 
     @property
@@ -258,13 +260,13 @@ class Entries(AbstractProbe):
 
     @entry
     def __init__(self, rows: object, columns: object, *, name: str = "entries") -> None:
-        self.rows = jnp.asarray(rows)
-        self.columns = jnp.asarray(columns)
+        self.rows = xp.asarray(rows)
+        self.columns = xp.asarray(columns)
         self.name = name
         check_shape("Entries", "rows", self.rows, (None,))
         check_shape("Entries", "columns", self.columns, self.rows.shape)
         for label, index in (("rows", self.rows), ("columns", self.columns)):
-            if not jnp.issubdtype(index.dtype, jnp.integer):
+            if not xp.issubdtype(index.dtype, xp.integer):
                 raise TypeError(f"Entries: {label} must hold integers, but holds {index.dtype}.")
             if is_concrete(index) and np.any(np.asarray(index) < 0):
                 raise ValueError(f"Entries: {label} must be non-negative, but reaches {np.asarray(index).min()}.")
@@ -280,4 +282,4 @@ class Entries(AbstractProbe):
             if is_concrete(index) and index.size and np.asarray(index).max() >= bound:
                 raise ValueError(f"Entries: {label} must lie in 0..{bound - 1}, but reaches {np.asarray(index).max()}.")
         # An index that cannot be seen and lies outside gives NaN, which cannot be taken for an entry.
-        return matrix.at[self.rows, self.columns].get(mode="fill", fill_value=jnp.nan)
+        return entries(matrix, (self.rows, self.columns))

@@ -1,17 +1,27 @@
 """Probes that compare the product with a target: alignment of modes, strengths, errors."""
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, frobenius, is_concrete, svd
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    check_finite,
+    check_shape,
+    entry,
+    frobenius,
+    is_concrete,
+    svd,
+    xp,
+)
 from deeplinear.models import Problem
 from deeplinear.probes._base import AbstractProbe, Time, check_nonzero
 
 
 def _target(where: str, value: object) -> Matrix:
-    target = jnp.asarray(value, dtype=float)
+    target = xp.asarray(value, dtype=float)
     check_shape(where, "target", target, (None, None))
     check_finite(where, "target", target)
     return target
@@ -28,7 +38,7 @@ def _alignment(
 ) -> Float[Array, " modes"]:
     """Absolute cosines between the singular vectors of a matrix on one side and given ones, mode by mode."""
     check_shape(where, "product", matrix, shape)
-    return jnp.abs(jnp.sum(_vectors(matrix, side) * goal, axis=0))
+    return xp.abs(xp.sum(_vectors(matrix, side) * goal, axis=0))
 
 
 class LeftAlignment(AbstractProbe):
@@ -120,7 +130,7 @@ class ModeStrengths(AbstractProbe):
 
     @entry
     def __init__(self, target: object, *, name: str = "mode_strengths") -> None:
-        self.left, _, self.right = jnp.linalg.svd(_target("ModeStrengths", target), full_matrices=False)
+        self.left, _, self.right = xp.linalg.svd(_target("ModeStrengths", target), full_matrices=False)
         self.name = name
 
     @property
@@ -131,7 +141,7 @@ class ModeStrengths(AbstractProbe):
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
         matrix = problem.product(params)
         check_shape("ModeStrengths", "product", matrix, (self.left.shape[0], self.right.shape[1]))
-        return jnp.sum(self.left * (matrix @ self.right.T), axis=0)
+        return xp.sum(self.left * (matrix @ self.right.T), axis=0)
 
 
 class ReconstructionError(AbstractProbe):
@@ -164,7 +174,7 @@ class ReconstructionError(AbstractProbe):
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         matrix = problem.product(params)
         check_shape("ReconstructionError", "target", self.target, matrix.shape)
-        return frobenius(matrix - self.target) / jnp.linalg.norm(self.target)
+        return frobenius(matrix - self.target) / xp.linalg.norm(self.target)
 
 
 class HeldOutError(AbstractProbe):
@@ -187,7 +197,7 @@ class HeldOutError(AbstractProbe):
 
     @entry
     def __init__(self, target: object, mask: object, *, name: str = "held_out_error") -> None:
-        values, seen = jnp.asarray(target, dtype=float), jnp.asarray(mask)
+        values, seen = xp.asarray(target, dtype=float), xp.asarray(mask)
         check_shape("HeldOutError", "target", values, (None, None))
         check_shape("HeldOutError", "mask", seen, values.shape)
         if is_concrete(seen):
@@ -196,7 +206,7 @@ class HeldOutError(AbstractProbe):
             if np.all(np.asarray(seen)):
                 raise ValueError("HeldOutError: mask must leave at least one entry unobserved, but marks them all.")
         self.hidden = 1.0 - seen.astype(values.dtype)
-        self.target = jnp.where(seen.astype(bool), 0.0, values)
+        self.target = xp.where(seen.astype(bool), 0.0, values)
         check_finite("HeldOutError", "target (where not observed)", self.target)
         self.name = name
 
@@ -208,4 +218,4 @@ class HeldOutError(AbstractProbe):
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         matrix = problem.product(params)
         check_shape("HeldOutError", "target", self.target, matrix.shape)
-        return jnp.sqrt(jnp.sum(self.hidden * (matrix - self.target) ** 2) / jnp.sum(self.hidden))
+        return xp.sqrt(xp.sum(self.hidden * (matrix - self.target) ** 2) / xp.sum(self.hidden))

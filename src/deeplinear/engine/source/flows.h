@@ -40,7 +40,7 @@ template <class T> struct Worker : AbstractWorker {
   int rounds = 0;
 
   Worker(const Spec &s, std::atomic<int64_t> &counter)
-      : spec(s), blas{(decltype(blas.dgemm))s.dgemm, (decltype(blas.dsyevd))s.dsyevd, s.least}, judge(&s),
+      : spec(s), blas{(decltype(blas.dgemm))s.dgemm, s.least}, judge(&s),
         next(counter), n(judge.size), steps(s, blas) {}
 
   // --- Lanes

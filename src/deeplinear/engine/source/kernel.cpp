@@ -32,5 +32,8 @@ int worker_end(void *worker, Records *records, int result) {
   return static_cast<engine::AbstractWorker *>(worker)->end(records, result);
 }
 
+// Eigenvalues and eigenvectors (rows) of a symmetric matrix, in place; whether they were found.
+int engine_decompose(int n, double *matrix, double *values) { return engine::decompose(n, matrix, values); }
+
 void worker_free(void *worker) { delete static_cast<engine::AbstractWorker *>(worker); }
 }

@@ -30,7 +30,6 @@ inline void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, i
 struct Blas {
   void (*dgemm)(char *, char *, int *, int *, int *, double *, const double *, int *, const double *, int *, double *,
                 double *, int *);
-  void (*dsyevd)(char *, char *, int *, double *, int *, double *, double *, int *, int *, int *, int *);
   double least;  // multiplications from which a product of a wide network goes to dgemm
 };
 

@@ -56,7 +56,7 @@ struct Spec {
   double *y, *direction;  // members x weights
   double *real;           // members x REALS
   int64_t *whole;         // members x WHOLES
-  void *dgemm, *dsyevd;
+  void *dgemm;
   double least;
   volatile int32_t *stop;
 };

@@ -3,6 +3,7 @@
 #include <utility>
 #include "law.h"
 #include "network.h"
+#include "symmetric.h"
 
 namespace engine {
 
@@ -35,8 +36,7 @@ template <class T> struct Steps {
   Array<T> y, f, direction;       // the networks now
   Array<T> next, slope, error;    // after the step
   Array<T> k, point, a, b, c, d;  // slopes of stages, and room
-  Array<double> dense, values, work;
-  std::vector<int> numbers;
+  Array<double> dense, values;
   T value;                        // loss after the step
   int64_t evaluations[lanes_of<T>];
 
@@ -205,11 +205,7 @@ template <class T> struct Steps {
     Array<double> matrix(dense), vectors(size_t(n) * n);
     for (int i = 0; i < n; i++)
       for (int j = 0; j < n; j++) vectors[size_t(i) * n + j] = 0.5 * (dense[size_t(i) * n + j] + dense[size_t(j) * n + i]);
-    char job = 'V', side = 'L';
-    int info = 0, length = 1 + 6 * n + 2 * n * n, counts = 3 + 5 * n;
-    work.resize(length), numbers.resize(counts);
-    blas.dsyevd(&job, &side, &n, vectors.data(), &n, values.data(), work.data(), &length, numbers.data(), &counts, &info);
-    if (info) {  // no decomposition: the step is refused
+    if (!decompose(n, vectors.data(), values.data())) {  // the step is refused
       for (int i = 0; i < n; i++) next[i] = y[i], slope[i] = f[i], error[i] = all<T>(INFINITY);
       value = all<T>(INFINITY);
       for (int lane = 0; lane < L; lane++) evaluations[lane] = 2 * n + 3;
