@@ -12,9 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optimistix
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Bool, Float, Int, PyTree
 
 from deeplinear.core._entry import forward_only
+from deeplinear.core._types import Array
 
 Method = Literal["tsit5", "dopri8", "kvaerno5"]
 

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from deeplinear.core._arrays import native
 from deeplinear.core._errors import check_shape
+from deeplinear.core._types import Array
 
 
 def checked_layer(where: str, name: str, value: Any) -> np.ndarray | Array:

@@ -20,7 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
+
+from deeplinear.core._types import Array
 
 Vector = Float[Array, " size"]
 Scalar = Float[Array, ""]

@@ -18,9 +18,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
 from deeplinear.core._ode import AbstractField, AbstractIntegrator, Scalar, Step, Vector
+from deeplinear.core._types import Array
 
 ROUNDING = 0.2
 """Rounding of one step is about this times $s^2$ units in the last place, relative to the state."""

@@ -9,7 +9,7 @@ from jaxtyping import Float
 if TYPE_CHECKING:
     Array: TypeAlias = jax.Array
 else:
-    Array: TypeAlias = jax.Array | np.ndarray
+    Array: TypeAlias = jax.Array | np.ndarray | np.generic
 """An array, of NumPy or of JAX: formulas take both."""
 
 Matrix: TypeAlias = Float[Array, "_ _"]

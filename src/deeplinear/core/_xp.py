@@ -299,16 +299,18 @@ def cond(which: Any, yes: Callable[..., Any], no: Callable[..., Any], *args: Any
     return yes(*args) if which else no(*args)
 
 
-def _closes_over(function: Callable[..., Any]) -> bool:
-    """Whether a function has something traced in its closure."""
-    cells = getattr(function, "__closure__", None) or ()
+def _closes_over(function: Callable[..., Any], depth: int = 5) -> bool:
+    """Whether a function, or one that it calls through its closure, has something traced there."""
+    if isinstance(function, functools.partial):
+        return is_program(*function.args, *function.keywords.values()) or _closes_over(function.func, depth)
     inside = [getattr(function, "__self__", None)]
-    for cell in cells:
+    for cell in getattr(function, "__closure__", None) or ():
         try:
             inside.append(cell.cell_contents)
         except ValueError:  # not set yet
             continue
-    return is_program(*inside)
+    functions = [item for item in inside if callable(item) and hasattr(item, "__closure__")]
+    return is_program(*inside) or (depth > 0 and any(_closes_over(item, depth - 1) for item in functions))
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -8,9 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, UInt32
+from jaxtyping import Key, UInt32
 
 from deeplinear.core import (
+    Array,
     Trajectory,
     check_count,
     check_finite,

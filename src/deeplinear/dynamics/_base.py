@@ -4,9 +4,9 @@ import abc
 from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Float, Int, Key
 
-from deeplinear.core import Params
+from deeplinear.core import Array, Params
 from deeplinear.models import Problem
 
 State = TypeVar("State")

@@ -12,9 +12,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from deeplinear.core import (
+    Array,
     Params,
     check_finite,
     check_number,

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Float, Int, UInt32
 
-from deeplinear.core import RESULTS, flatten, unflatten
+from deeplinear.core import RESULTS, Array, flatten, unflatten
 from deeplinear.dynamics._base import AbstractUpdate, Plan, Snapshots
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem

@@ -23,12 +23,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 import deeplinear.dynamics._descent as _descent
 import deeplinear.dynamics._flow as _flow
 import deeplinear.dynamics._lanes as _lanes
-from deeplinear.core import RESULTS, Implicit, Trajectory, processors
+from deeplinear.core import RESULTS, Array, Implicit, Trajectory, processors
 from deeplinear.dynamics._assemble import assemble
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Plan, Progress, Snapshots
 from deeplinear.dynamics._flow import GradientFlow

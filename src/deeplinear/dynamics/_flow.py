@@ -12,12 +12,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from deeplinear.core import (
     RESULTS,
     AbstractField,
     AbstractIntegrator,
+    Array,
     Exponential,
     RungeKutta,
     Stabilised,

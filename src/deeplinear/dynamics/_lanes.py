@@ -7,9 +7,9 @@ full, its spectral radius is due, another integrator should take over) stands st
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import Stabilised
+from deeplinear.core import Array, Stabilised
 from deeplinear.dynamics._base import Plan, Snapshots
 from deeplinear.dynamics._flow import REFRESH, FlowState, GradientField, GradientFlow, attempt, busy, refresh
 from deeplinear.dynamics._members import on_host

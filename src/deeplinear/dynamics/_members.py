@@ -8,9 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from deeplinear.core import RESULTS, one_at_a_time, unflatten
+from deeplinear.core import RESULTS, Array, one_at_a_time, unflatten
 from deeplinear.dynamics._base import Snapshots
 from deeplinear.models import Problem
 from deeplinear.probes import AbstractProbe

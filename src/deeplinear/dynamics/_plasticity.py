@@ -14,11 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Key
 
 from deeplinear._about import __version__
 from deeplinear.core import (
     RESULTS,
+    Array,
     Params,
     Trajectory,
     check_finite,

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Array
 
-from deeplinear.core import RESULTS, Trajectory, effective_rank, stable_rank
+from deeplinear.core import RESULTS, Array, Trajectory, effective_rank, stable_rank
 
 if TYPE_CHECKING:
     import xarray

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, UInt32
+from jaxtyping import Key, UInt32
 
-from deeplinear.core import Trajectory, checked_params, near_name
+from deeplinear.core import Array, Trajectory, checked_params, near_name
 from deeplinear.dynamics._arguments import (
     Settings,
     check_continuation,

@@ -5,9 +5,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
-from deeplinear.core import Params, as_array, check_number
+from deeplinear.core import Array, Params, as_array, check_number
 from deeplinear.models import Problem
 from deeplinear.probes import AbstractProbe, as_probe, gradient_norm
 

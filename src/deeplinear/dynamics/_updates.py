@@ -18,9 +18,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int, Key
 
-from deeplinear.core import Params, add_scaled, as_array, check_number, is_concrete
+from deeplinear.core import Array, Params, add_scaled, as_array, check_number, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import Problem
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Float, Int, Key
 
-from deeplinear.core import Matrix, Params, as_array, check_count, check_number, is_concrete
+from deeplinear.core import Array, Matrix, Params, as_array, check_count, check_number, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import AbstractLoss, AbstractSumLoss, Problem
 

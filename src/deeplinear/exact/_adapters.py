@@ -6,9 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
-from deeplinear.core import Params, check_count, check_number
+from deeplinear.core import Array, Params, check_count, check_number
 
 
 class AdapterLambda(NamedTuple):

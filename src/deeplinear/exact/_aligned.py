@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params
+from deeplinear.core import Array, Matrix, Params
 from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
 from deeplinear.exact._layer_modes import layer_mode
 from deeplinear.exact._quadratic import quadratic

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import as_array, check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import Array, as_array, check_count, check_finite, check_shape, is_concrete
 from deeplinear.models import (
     AbstractInit,
     DeepLinear,

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
     RESULTS,
+    Array,
     HypothesisError,
     Matrix,
     Params,

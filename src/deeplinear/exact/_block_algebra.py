@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import as_array, check_count, check_x64, is_concrete
+from deeplinear.core import Array, as_array, check_count, check_x64, is_concrete
 
 SMALLEST, LARGEST = 1e-300, 1e300  # of positive numbers: between them, sizes of a problem cannot overflow unseen
 DEEPEST = 1e15  # L - 2 still has its digits

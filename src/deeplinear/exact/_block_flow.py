@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
-from deeplinear.core import is_concrete
+from deeplinear.core import Array, is_concrete
 from deeplinear.exact._block_algebra import BlockMatrix, alpha_m_eigenvalues, checked
 from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from, log_quotient
 from deeplinear.exact._shared_shapes import longer, seen

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
-from deeplinear.core import check_x64, is_concrete
+from deeplinear.core import Array, check_x64, is_concrete
 from deeplinear.exact._block_algebra import (
     DEEPEST,
     LARGEST,

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params
+from deeplinear.core import Array, Matrix, Params
 from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
 from deeplinear.exact._quadratic import quadratic
 from deeplinear.exact._single_channel import single_channel

@@ -4,9 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from deeplinear.core import HypothesisError, Matrix, Params, check_shape, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, Params, check_shape, is_concrete
 from deeplinear.exact._disconnected import real_array, two_layer_completion
 from deeplinear.models import Problem
 

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from deeplinear.core import (
+    Array,
     Params,
     as_array,
     check_finite,

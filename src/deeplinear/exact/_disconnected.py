@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from deeplinear.core import HypothesisError, Matrix, Params, as_array, check_finite, check_x64, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, Params, as_array, check_finite, check_x64, is_concrete
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 
 

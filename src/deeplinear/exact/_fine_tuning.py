@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Bool, Float, Key
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     Matrix,
     Params,

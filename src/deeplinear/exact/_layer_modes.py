@@ -20,9 +20,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import check_count, check_x64, is_concrete
+from deeplinear.core import Array, check_count, check_x64, is_concrete
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, spread
 from deeplinear.exact._mode_flow import mode_flow
 from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen

@@ -10,9 +10,9 @@ from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Params, check_count, check_number, check_x64
+from deeplinear.core import Array, Params, check_count, check_number, check_x64
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import TwoLayerCompletion, two_layer_completion
 from deeplinear.models import AbstractModel, DeepLinear, EntryCompletion, Problem, balancedness, entry_gram

@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
+
+from deeplinear.core import Array
 
 PANELS = 512
 NEWTON_STEPS = 6

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import check_x64, is_concrete
+from deeplinear.core import Array, check_x64, is_concrete
 from deeplinear.exact._block_algebra import broadcast, checked
 from deeplinear.models import layer_strengths
 

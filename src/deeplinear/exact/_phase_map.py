@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, as_array, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
+from deeplinear.core import Array, Matrix, as_array, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.models import layer_strengths

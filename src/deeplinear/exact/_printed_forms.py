@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Matrix, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, is_concrete
 from deeplinear.exact._riccati import Correlations, Eigensystem, eigensystem
 from deeplinear.exact._two_layers import check_time, checked_two_layers
 

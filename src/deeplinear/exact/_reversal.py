@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import Array, Matrix, check_count, check_finite, check_shape, is_concrete
 from deeplinear.exact._modes import learning_time
 
 

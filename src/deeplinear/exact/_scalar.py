@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
-from deeplinear.core import check_count, check_x64, is_concrete
+from deeplinear.core import Array, check_count, check_x64, is_concrete
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 from deeplinear.exact._layer_modes import LARGEST, SMALLEST, layer_mode, times_of
 from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen

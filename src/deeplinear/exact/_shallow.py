@@ -8,9 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params
+from deeplinear.core import Array, Matrix, Params
 from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
 from deeplinear.exact._quadratic import Quadratic, quadratic
 from deeplinear.models import Completion, EntryCompletion, Problem

@@ -4,9 +4,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from deeplinear.core import is_concrete
+from deeplinear.core import Array, is_concrete
 
 BUCKET = 4  # depths are filled up to a multiple of this, so that they share compiled code
 SHORTEST = 64  # modes and times are filled up to a power of two from here on, to the same end

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import check_x64
+from deeplinear.core import Array, check_x64
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 
 

@@ -3,9 +3,9 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_x64, is_concrete, svd
+from deeplinear.core import Array, HypothesisError, Params, check_finite, check_number, check_x64, is_concrete, svd
 from deeplinear.models import DeepLinear, Problem, balancedness
 
 BALANCE_TOLERANCE = 1e-8

@@ -10,9 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Matrix, check_count, check_finite, check_shape, check_x64, is_concrete
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    Matrix,
+    check_count,
+    check_finite,
+    check_shape,
+    check_x64,
+    is_concrete,
+)
 from deeplinear.models import layer_strengths
 
 LEAST_RESPONSE = 1e-14

@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, check_number, check_shape, check_x64
+from deeplinear.core import Array, Matrix, Params, check_number, check_shape, check_x64
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import real_array
 

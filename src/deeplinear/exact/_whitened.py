@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, is_concrete, one_at_a_time
+from deeplinear.core import Array, Matrix, Params, is_concrete, one_at_a_time
 from deeplinear.exact._base import (
     CLOSEST_BASIS,
     EXACT_BASIS,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar
 
 import jax
-from jaxtyping import Array, Key
+from jaxtyping import Key
 
-from deeplinear.core import RESULTS, Trajectory, near_name, processors
+from deeplinear.core import RESULTS, Array, Trajectory, near_name, processors
 from deeplinear.experiments._spec import fields, key_of, plain
 
 if TYPE_CHECKING:

@@ -20,10 +20,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
     RESULTS,
+    Array,
     HypothesisError,
     Matrix,
     NumericalError,

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Matrix, as_array, check_finite, check_shape, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, as_array, check_finite, check_shape, entry, is_concrete
 from deeplinear.geometry._metric import checked_point
 
 SYMMETRIC = 1e-10

@@ -9,9 +9,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix
+from deeplinear.core import Array, Matrix
 from deeplinear.geometry._energies import AbstractSpectralEnergy
 from deeplinear.geometry._metric import Metric
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import as_array, check_finite, check_x64, checked_layer, entry
+from deeplinear.core import Array, as_array, check_finite, check_x64, checked_layer, entry
 from deeplinear.geometry._entropy import entropy_hessian, pair_curve
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.geometry._pair_eigenvalues import pair_slope

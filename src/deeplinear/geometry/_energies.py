@@ -18,9 +18,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Matrix, as_array, check_number, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, as_array, check_number, entry, is_concrete
 from deeplinear.geometry._entropy import spectrum_curve, spectrum_entropy, spectrum_slope
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.models import AbstractLoss

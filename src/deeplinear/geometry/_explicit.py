@@ -23,9 +23,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, check_finite, check_shape, checked_layer, entry
+from deeplinear.core import Array, HypothesisError, check_finite, check_shape, checked_layer, entry
 from deeplinear.geometry._bures import bures_distance, bures_map
 from deeplinear.geometry._fibres import horizontality_defect
 from deeplinear.geometry._length import curve_length

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     Matrix,
     Params,

@@ -15,9 +15,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, check_shape, entry
+from deeplinear.core import Array, Matrix, check_shape, entry
 from deeplinear.geometry._metric import Metric, checked_point
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
 from deeplinear.geometry._powers import power_difference

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Params, as_array, check_count, check_number, checked_params, entry
+from deeplinear.core import Array, Params, as_array, check_count, check_number, checked_params, entry
 from deeplinear.geometry._metric import checked_point
 from deeplinear.models import DeepLinear, balancedness
 

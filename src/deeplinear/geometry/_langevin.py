@@ -4,9 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import entry
+from deeplinear.core import Array, entry
 
 SERIES = (1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875, 4 / 18243225)
 """Coefficients of $u, u^3, \\dots, u^{13}$ of the Langevin function."""

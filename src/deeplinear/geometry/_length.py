@@ -13,9 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.interpolate
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, check_count, check_finite, check_shape, entry, frobenius, is_concrete
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    check_count,
+    check_finite,
+    check_shape,
+    entry,
+    frobenius,
+    is_concrete,
+)
 from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, checked_depth, checked_point
 from deeplinear.geometry._pair_eigenvalues import pair_eigenvalue
 

@@ -5,8 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from deeplinear.core import Array
 from deeplinear.geometry._langevin import langevin
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(7)

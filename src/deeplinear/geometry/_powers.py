@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Matrix, check_number, check_shape, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, check_number, check_shape, entry, is_concrete
 from deeplinear.geometry._metric import checked_point
 from deeplinear.geometry._pair_eigenvalues import log_ratio
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Matrix, check_shape, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, is_concrete
 from deeplinear.geometry._energies import AbstractSpectralEnergy, FreeEnergy, Scaled
 from deeplinear.geometry._metric import Metric, checked_point
 from deeplinear.models import AbstractLoss

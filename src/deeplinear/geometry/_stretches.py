@@ -7,9 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import HypothesisError, Matrix, integrate
+from deeplinear.core import Array, HypothesisError, Matrix, integrate
 from deeplinear.geometry._charts import AbstractChart, MatrixChart, SingularChart, SpectralChart, State, settle
 from deeplinear.geometry._energies import AbstractSpectralEnergy
 from deeplinear.geometry._metric import Metric

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Complex, Float, Int
+from jaxtyping import Complex, Float, Int
 
-from deeplinear.core import as_array, check_count, check_finite, check_shape, check_x64, is_concrete
+from deeplinear.core import Array, as_array, check_count, check_finite, check_shape, check_x64, is_concrete
 from deeplinear.landscape._block_shift import BlockShift, adjacency
 
 LARGEST_DENSE = 2000

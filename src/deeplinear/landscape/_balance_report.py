@@ -12,9 +12,9 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, as_array, check_count, check_number, check_x64
+from deeplinear.core import Array, Matrix, Params, as_array, check_count, check_number, check_x64
 from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
 

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     as_array,
     check_finite,

@@ -23,9 +23,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Key
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     Params,
     check_finite,

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
-from deeplinear.core import HypothesisError, Params, check_count, check_number
+from deeplinear.core import Array, HypothesisError, Params, check_count, check_number
 from deeplinear.landscape._arguments import (
     check_key,
     check_range,

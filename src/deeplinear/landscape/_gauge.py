@@ -13,9 +13,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     Matrix,
     Params,

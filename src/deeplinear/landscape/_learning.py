@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import as_array, check_finite, check_number, check_shape, check_x64, is_concrete
+from deeplinear.core import Array, as_array, check_finite, check_number, check_shape, check_x64, is_concrete
 
 
 def learning_times(

@@ -9,9 +9,9 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, as_array, check_number
+from deeplinear.core import Array, Matrix, Params, as_array, check_number
 from deeplinear.landscape._arguments import check_range, network_of
 from deeplinear.models import DeepLinear, balancedness, lambda_estimate
 

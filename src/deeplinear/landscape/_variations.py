@@ -5,9 +5,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_number, check_x64, inner, norm
+from deeplinear.core import Array, Matrix, Params, check_finite, check_number, check_x64, inner, norm
 from deeplinear.landscape._arguments import check_pair
 from deeplinear.models import (
     Completion,

@@ -21,6 +21,7 @@ from deeplinear.core import (
     formula,
     is_concrete,
     no_gradient,
+    put,
     random_orthogonal,
     xp,
 )

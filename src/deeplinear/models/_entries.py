@@ -11,10 +11,23 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
-from deeplinear.core import Array, Matrix, Params, add_at, as_array, check_shape, entry, is_concrete, scan, xp
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    add_at,
+    as_array,
+    check_shape,
+    entry,
+    is_concrete,
+    is_program,
+    scan,
+    xp,
+)
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._losses import SquaredDistance
 from deeplinear.models._networks import DeepLinear, PrefixProducts
@@ -89,7 +102,9 @@ class Tiles(eqx.Module):
 
 def _take(array: Array, index: Array) -> Array:
     """Rows of an array; the indices were checked when the tiles were made."""
-    return array.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    if not is_program(array, index):
+        return array[index]
+    return jnp.asarray(array).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _by_rows(array: Matrix) -> Matrix:

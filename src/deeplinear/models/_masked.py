@@ -22,6 +22,7 @@ from deeplinear.core import (
     entry,
     formula,
     is_concrete,
+    put,
     xp,
 )
 from deeplinear.models._base import AbstractModel

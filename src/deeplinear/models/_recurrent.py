@@ -27,6 +27,7 @@ from deeplinear.core import (
     checked_layer,
     is_concrete,
     near_name,
+    put,
     scan,
     xp,
 )

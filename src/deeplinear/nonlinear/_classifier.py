@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Key, Real, UInt8
+from jaxtyping import Float, Int, Key, Real, UInt8
 
-from deeplinear.core import RESULTS, NumericalError, check_count, check_number, near_name
+from deeplinear.core import RESULTS, Array, NumericalError, check_count, check_number, near_name
 from deeplinear.models import Images
 from deeplinear.nonlinear._convolutional import BATCH
 

@@ -14,9 +14,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
-from deeplinear.core import check_count
+from deeplinear.core import Array, check_count
 
 BATCH = "batch"
 """Name of the axis that normalisation averages over."""

@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
-from deeplinear.core import check_count, check_finite, check_number, check_shape
+from deeplinear.core import Array, check_count, check_finite, check_number, check_shape
 
 Number = float | int | Float[Array, ""]
 

@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
-from deeplinear.core import check_count, check_number
+from deeplinear.core import Array, check_count, check_number
 
 
 class ReLUNetwork(eqx.Module):

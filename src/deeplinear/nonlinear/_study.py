@@ -13,9 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import check_count, check_number, check_x64, near_name
+from deeplinear.core import Array, check_count, check_number, check_x64, near_name
 from deeplinear.nonlinear._gru import GRU, every_output, last_output, normal_gru, sequence_loss, uniform_gru
 from deeplinear.nonlinear._training import (
     fitted_gru,

@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Float, Int, Key, PyTree
 
 from deeplinear.core import (
     RESULTS,
+    Array,
     NumericalError,
     check_count,
     check_finite,

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from deeplinear.core import as_numbers, (
+from deeplinear.core import (
     RESULTS,
     Trajectory,
+    as_numbers,
     check_finite,
     check_shape,
     checked_params,

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     check_count,
     check_finite,

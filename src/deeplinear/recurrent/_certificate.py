@@ -23,9 +23,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     as_array,
     check_count,

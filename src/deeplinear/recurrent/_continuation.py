@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, check_count, check_number, check_x64, entry
+from deeplinear.core import Array, HypothesisError, check_count, check_number, check_x64, entry
 from deeplinear.models import System
 from deeplinear.recurrent._ambiguity import extrapolation_interval
 from deeplinear.recurrent._measure import SpectralMeasure, ho_kalman, spectral_measure

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Matrix, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, entry, is_concrete
 from deeplinear.models import System, checked_system
 
 DIAGONAL = 1e-12

@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     check_count,
     check_finite,

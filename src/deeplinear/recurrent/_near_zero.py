@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     as_array,
     check_count,

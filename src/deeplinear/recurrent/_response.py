@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     as_array,
     check_count,

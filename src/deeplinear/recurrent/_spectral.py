@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from deeplinear.core import (
+    Array,
     HypothesisError,
     Matrix,
     as_array,

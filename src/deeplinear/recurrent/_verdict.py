@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, check_count, check_number, entry
+from deeplinear.core import Array, HypothesisError, check_count, check_number, entry
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._certificate import certificate
 from deeplinear.recurrent._measure import NEGATIVE, SpectralMeasure, measure_from_moments, spectral_measure

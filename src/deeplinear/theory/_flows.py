@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import RESULTS, Params
+from deeplinear.core import RESULTS, Array, Params
 from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.models import AbstractModel, Completion, EntryCompletion, Problem, observed_entries
 from deeplinear.probes import loss, weights

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Params, add_scaled, spectrum
+from deeplinear.core import Array, HypothesisError, Params, add_scaled, spectrum
 from deeplinear.exact import singular_value_speed
 from deeplinear.models import Completion, DeepLinear, Problem, balancedness
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import Array, HypothesisError, Params
 from deeplinear.exact import disconnected, warm_start_bounds, warm_start_field, warm_start_violations
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation

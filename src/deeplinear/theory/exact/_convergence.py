@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Params
+from deeplinear.core import Array, Params
 from deeplinear.exact import Correlations, correlations_of, diagnose, eigensystem, late_rate, propagate, stacked
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 

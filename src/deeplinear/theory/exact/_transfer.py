@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params
+from deeplinear.core import Array, Matrix, Params
 from deeplinear.exact import (
     fine_tune_losses,
     generalisation_loss,

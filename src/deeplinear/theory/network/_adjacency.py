@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from deeplinear.core import Params
+from deeplinear.core import Array, Params
 from deeplinear.landscape import (
     BlockShift,
     adjacency,

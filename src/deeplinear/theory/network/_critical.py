@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Key
 
-from deeplinear.core import HypothesisError
+from deeplinear.core import Array, HypothesisError
 from deeplinear.landscape import (
     CanonicalForm,
     canonical_form,

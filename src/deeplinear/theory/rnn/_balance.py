@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from deeplinear.core import Params
+from deeplinear.core import Array, Params
 from deeplinear.dynamics import GradientDescent
 from deeplinear.models import Problem
 from deeplinear.recurrent import balance_gap, balance_ratio, conserved_matrix, mode_invariants, norm_difference

@@ -8,10 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Bool, Float, Key
 
 from deeplinear.core import (
     RESULTS,
+    Array,
     Trajectory,
     check_count,
     check_number,

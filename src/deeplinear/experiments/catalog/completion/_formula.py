@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array
 
-from deeplinear.core import check_count, check_number
+from deeplinear.core import Array, check_count, check_number
 from deeplinear.exact import BlockLimit, block_crossover, block_limit
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.plots import COLOURS, PANEL

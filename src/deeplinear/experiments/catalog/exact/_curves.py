@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Matrix, Params, check_count, check_number
+from deeplinear.core import Array, Matrix, Params, check_count, check_number
 from deeplinear.dynamics import GradientDescent, ensemble
 from deeplinear.exact import correlations_of, eigensystem, propagate, stacked, tangent_kernel
 from deeplinear.experiments._base import Claim, Context, Experiment

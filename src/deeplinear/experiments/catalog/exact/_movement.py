@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Params, check_count, check_number, near_name, unflatten
+from deeplinear.core import Array, Params, check_count, check_number, near_name, unflatten
 from deeplinear.dynamics import GradientDescent, simulate
 from deeplinear.exact import Correlations, correlations_of, eigensystem, kernel_distance, propagate, regime, stacked
 from deeplinear.experiments._base import Claim, Context, Experiment

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from deeplinear.core import Params, Stack, Trajectory, check_count, check_number, norm
+from deeplinear.core import Array, Params, Stack, Trajectory, check_count, check_number, norm
 from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.landscape import (

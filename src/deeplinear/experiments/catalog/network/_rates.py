@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import Params, Trajectory, check_count, check_number, flatten, one_at_a_time, unflatten
+from deeplinear.core import Array, Params, Trajectory, check_count, check_number, flatten, one_at_a_time, unflatten
 from deeplinear.dynamics import GradientFlow, simulate
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.landscape import cumulative_rate, diagonal_target, envelope_excess, product_rate, pyramid_rate

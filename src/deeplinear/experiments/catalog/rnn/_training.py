@@ -13,9 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from deeplinear.core import RESULTS, HypothesisError, Params, Stack
+from deeplinear.core import RESULTS, Array, HypothesisError, Params, Stack
 from deeplinear.dynamics import AbstractUpdate, Adam, Milestones, ensemble, until
 from deeplinear.experiments._base import Context, seed_key
 from deeplinear.models import AbstractLoss, Completion, LinearRNN, Problem, Regression, System, WhiteInputs
