@@ -214,10 +214,11 @@ template <class T> struct Steps {
     // Weights that the linear flow from f cannot reach stay as they are, to the last bit.
     std::vector<char> moves(n), more(n);
     for (int i = 0; i < n; i++) moves[i] = get(f[i], 0) != 0;
-    for (int round = 0; round < 3; round++) {
+    for (bool wider = true; wider;) {
       more = moves;
       for (int i = 0; i < n; i++)
         for (int j = 0; j < n && !more[i]; j++) more[i] = moves[j] && matrix[size_t(j) * n + i] != 0;
+      wider = more != moves;
       moves = more;
     }
     Array<double> part(n), weights(n);
