@@ -229,10 +229,10 @@ EXPERIMENTS: tuple[Experiment[Any], ...] = (
         run=run_delay,
         plot=plot_delay,
         claims=claims_delay,
-        notes="Widths, number and range of λ, task and step are those of Appendix E.7, whose panel C has another network "
-        "than panels A and B. The paper trains on one task to a time it does not state. Here the closed form goes to "
-        "t = 10⁵ on twenty tasks, seeds 100 to 119, and the picture shows the one whose kernel moves a median distance; "
-        "descent with the paper's step follows it to t = 40, or 20 000 steps. The right panel is ours. The algorithm "
-        "printed in Appendix E.1 refuses λ > 0 in a funnel; the starts here take either sign.",
+        notes="Widths, number and range of λ, task and step are those of Appendix E.7, whose panel C has another "
+        "network than panels A and B. The paper trains on one task to a time it does not state. Here the closed form "
+        "goes to t = 10⁵ on twenty tasks, seeds 100 to 119, and the picture shows the one whose kernel moves a median "
+        "distance; descent with the paper's step follows it to t = 40, or 20 000 steps. The right panel is ours. The "
+        "algorithm printed in Appendix E.1 refuses λ > 0 in a funnel; the starts here take either sign.",
     ),
 )

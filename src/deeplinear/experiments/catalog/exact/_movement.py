@@ -267,9 +267,7 @@ def plot_movement(dataset: "xarray.Dataset", spec: Movement) -> "Figure":
             curve = dataset["distance"].sel(architecture=name, lam=end).isel(seed=0)
             axis.semilogx(times, dataset["descent"].sel(architecture=name, end=end), color=COLOURS[j], linewidth=2.4)
             axis.semilogx(dataset["time"], curve, color="black", linestyle=":")
-        axis.set(
-            xlabel="time $t$", ylim=(-0.02, 0.72), title=f"{name}, seed {spec.first_seed}"
-        )
+        axis.set(xlabel="time $t$", ylim=(-0.02, 0.72), title=f"{name}, seed {spec.first_seed}")
         if k:
             axis.set_yticklabels([])
     axes["0"].set_ylabel("kernel distance")
@@ -383,9 +381,9 @@ EXPERIMENTS = (
         plot=plot_movement,
         claims=claims_movement,
         notes="Seeds 100 to 119 and t = 10⁴ are our choice; starts of square networks have the sign of the determinant "
-        "of their target, else half of them would never learn at λ = 0. The paper trains to a time it does not state; the "
-        "closed form goes to t = 10⁴, and descent with the paper's step follows it to t = 40. The curves over time below "
-        "are ours, of the networks of panel B; panel C of the paper, which has another network, is exact/fig5c.",
+        "of their target, else half of them would never learn at λ = 0. The paper trains to a time it does not state; "
+        "the closed form goes to t = 10⁴, and descent with the paper's step follows it to t = 40. The curves over time "
+        "below are ours, of the networks of panel B; panel C of the paper, which has another network, is exact/fig5c.",
         version=2,
     ),
 )
