@@ -176,8 +176,8 @@ EXPERIMENTS = (
         claims=claims_gru,
         notes="The paper leaves open rate, target response, read-out, horizon and the rule by which training is "
         "ended before 50 000 steps; ours are in the settings, and all steps are made. The preset `paper` has the "
-        "paper's sizes (10 and 100 states, ten seeds, 50 000 steps), in 32 bits, and takes ten minutes on an H200, much "
-        "longer on a processor; `small` has 4 and 32 states and takes a minute or two on two cores. The "
+        "paper's sizes (10 and 100 states, ten seeds, 50 000 steps), in 32 bits, and takes ten minutes on an H200, "
+        "much longer on a processor; `small` has 4 and 32 states and takes a minute or two on two cores. The "
         "read-out is linear without bias, and the loss is that of the last output. Panel (b) averages over a few "
         "inputs; beside it is the response to an impulse, which does not determine such a network. The preset "
         "`paper` was run on an H200, also for 12 000 steps (`benchmarks/results/gru-nvidia-h200.json`), and does not "
