@@ -9,7 +9,13 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from deeplinear.experiments import Context
-from deeplinear.experiments.catalog.rnn._balanced import EXPERIMENTS as BALANCED, Responses, Transition, steepest_fall
+from deeplinear.experiments.catalog.rnn._balanced import (
+    EXPERIMENTS as BALANCED,
+    Responses,
+    Transition,
+    drawn,
+    steepest_fall,
+)
 from deeplinear.experiments.catalog.rnn._general import EXPERIMENTS as GENERAL, General
 from deeplinear.experiments.catalog.rnn._phases import EXPERIMENTS as PHASES, Phases, largest_fall
 from deeplinear.experiments.catalog.rnn._training import (
@@ -34,8 +40,8 @@ from deeplinear.recurrent import balanced_teacher, delay_teacher
 ROUNDING = 1e-10
 """Sums in another order over some ten steps."""
 
-FLOW = 1e-4
-"""Of a response of order one, by a flow at a relative tolerance of 1e-6."""
+FLOW = 1e-3
+"""Of an error after a time of 1e5, by a flow at a relative tolerance of 1e-6."""
 
 ALL = {experiment.id: experiment for experiment in (*BALANCED, *GENERAL, *PHASES)}
 
@@ -126,30 +132,29 @@ def test_members_and_summaries() -> None:
     assert one.error[0] == math.inf and one.loss[0] == math.inf
 
 
-def test_descent_and_flow_of_a_tied_student_by_other_means(seed: int) -> None:
-    """Ten steps by plain NumPy with the paper's step on the sum of squares; the flow by SciPy."""
-    model, spec = LinearRNN(4, 5, form="tied"), Transition(lr=0.01, steps=10, time=30.0)
+def slope(y: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Gradient of half the sum of squares of a tied diagonal student, by hand."""
+    b, a = y.reshape(2, -1)
+    index = np.arange(len(seen))
+    powers, below = a[:, None] ** index, a[:, None] ** np.maximum(index - 1, 0)
+    residual = b**2 @ powers - seen
+    return np.concatenate([2 * b * (powers @ residual), b**2 * ((index * below) @ residual)])
+
+
+def test_descent_of_a_tied_student_by_hand(seed: int) -> None:
+    """Ten steps by plain NumPy with the paper's step on the sum of squares."""
+    model, spec = LinearRNN(4, 5, form="tied"), Transition(lr=0.01, steps=10)
     target = teacher_responses([balanced_teacher(2, draw(seed, 0, "teacher"))], 9)
     begin = start(model, 0.3, draw(seed, 0, "student"))
-    seen = np.arange(5) < 3
-
-    def slope(y: np.ndarray) -> np.ndarray:
-        b, a = y.reshape(2, 4)
-        powers, below = a[:, None] ** np.arange(5), a[:, None] ** np.maximum(np.arange(5) - 1, 0)
-        residual = seen * (b**2 @ powers - target[0, :5])
-        return np.concatenate([2 * b * (powers @ residual), b**2 * ((np.arange(5) * below) @ residual)])
-
-    stepped = begun = np.concatenate([np.array(layer)[:, 0] for layer in begin])
+    stepped = np.concatenate([np.array(layer)[:, 0] for layer in begin])
     for _ in range(10):
-        stepped = stepped - 0.01 * 2 * slope(stepped)
-    flowed = solve_ivp(lambda t, y: -slope(y), (0, 30.0), begun, "DOP853", rtol=1e-11, atol=1e-13).y[:, -1]
-    losses, lengths = population_losses(target, np.array([3]), 5), np.array([3])
-    for name, wanted, room in (("descent", stepped, ROUNDING), ("flow", flowed, FLOW)):
-        method, steps = spec.method(name)
-        found = train(model, [begin], losses, target, lengths, method, steps=steps)
-        b, a = wanted.reshape(2, 4)
-        np.testing.assert_allclose(found.response[0], b**2 @ (a[:, None] ** np.arange(9)), rtol=0, atol=room)
-        assert found.steps[0] == steps
+        stepped = stepped - 0.01 * 2 * slope(stepped, target[0, :3])
+    method, steps = spec.method("descent")
+    lengths = np.array([3])
+    found = train(model, [begin], population_losses(target, lengths, 5), target, lengths, method, steps=steps)
+    b, a = stepped.reshape(2, 4)
+    np.testing.assert_allclose(found.response[0], b**2 @ (a[:, None] ** np.arange(9)), rtol=0, atol=ROUNDING)
+    assert found.steps[0] == 10
 
 
 @pytest.mark.covers("rnn:fig1a", "rnn:E19")
@@ -168,6 +173,14 @@ def test_the_error_falls_by_a_step_with_adam_and_smoothly_under_the_flow() -> No
     np.testing.assert_allclose(adam_from_half, recorded, rtol=0.2)
     assert (recorded[0] / recorded[1])[1:].min() > 50
     assert (flow[0] / flow[1]).max() < 2  # over four entries
+    # The flow by SciPy, for the second draw and ten entries.
+    targets, starts, _ = drawn(spec, LinearRNN(40, 10, form="tied"), 0.1)
+    begin = np.concatenate([np.array(layer).ravel() for layer in starts[1]])
+    wanted, seen = targets[1], targets[1, :10]
+    end = solve_ivp(lambda t, y: -slope(y, seen), (0, spec.time), begin, "LSODA", rtol=1e-8, atol=1e-12).y[:, -1]
+    b, a = end.reshape(2, 40)
+    gap = np.abs(b**2 @ (a[:, None] ** np.arange(spec.horizon)) - wanted)
+    assert flow[1, 1] == pytest.approx(gap[10:].max() / np.abs(wanted[10:]).max(), rel=FLOW)
     with paper_style():
         assert len(ALL["rnn/fig1a"].plot(dataset, spec).axes) == 4
 
@@ -215,7 +228,7 @@ def test_all_claims_hold_near_the_quick_size(identity: str) -> None:
 def test_specs_that_cannot_be_run_are_refused() -> None:
     with pytest.raises(ValueError, match="one entry for each setting"):
         Transition(states=(40,))
-    with pytest.raises(ValueError, match="methods has 'adm'. Did you mean 'adam'"):
+    with pytest.raises(ValueError, match=r"methods has 'adm'\. Did you mean 'adam'"):
         Transition(states=(40,), scales=(0.1,), samples=(0,), methods=("adm",))
     with pytest.raises(ValueError, match="horizon must be at least 26"):
         Transition(horizon=20)
