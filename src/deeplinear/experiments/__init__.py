@@ -28,6 +28,11 @@ from deeplinear.experiments._runner import (
     collect as collect,
     run as run,
 )
+from deeplinear.experiments._settings import (
+    FigureSettings as FigureSettings,
+    Setting as Setting,
+    paper_settings as paper_settings,
+)
 from deeplinear.experiments._spec import (
     fields as fields,
     from_plain as from_plain,

@@ -148,7 +148,7 @@ class Experiment(Generic[S]):
         id: `paper/figure`, such as `completion/fig2`.
         source: What it is in the paper, such as `Figure 2`.
         shows: What it shows, in one sentence.
-        presets: Specs by name; `quick` takes seconds, `paper` has the paper's own numbers.
+        presets: Specs by name; `quick` takes seconds, `paper` has the paper's own numbers (see `paper_settings`).
         run: Computes labelled arrays from a spec.
         plot: Draws them; `draw` calls it.
         claims: What the paper says of them, measured.
