@@ -37,6 +37,10 @@ from deeplinear.landscape._balance_report import (
     balance_report as balance_report,
     descent_drift as descent_drift,
 )
+from deeplinear.landscape._balanced_minima import (
+    balanced_spectrum as balanced_spectrum,
+    descent_threshold as descent_threshold,
+)
 from deeplinear.landscape._block_shift import (
     BlockShift as BlockShift,
     adjacency as adjacency,
@@ -148,10 +152,8 @@ from deeplinear.landscape._rates import (
     CumulativeTerms as CumulativeTerms,
     Rate as Rate,
     RateReport as RateReport,
-    balanced_spectrum as balanced_spectrum,
     cumulative_factors as cumulative_factors,
     cumulative_rate as cumulative_rate,
-    descent_threshold as descent_threshold,
     envelope_excess as envelope_excess,
     product_rate as product_rate,
     pyramid_factors as pyramid_factors,

@@ -19,7 +19,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from deeplinear.core import (
-    HypothesisError,
     Params,
     as_array,
     check_count,
@@ -31,9 +30,8 @@ from deeplinear.core import (
     is_concrete,
     spectrum,
 )
-from deeplinear.landscape._arguments import check_range, checked_sigma, network_of
-from deeplinear.landscape._reduction import reduction_of
-from deeplinear.models import DeepLinear, Problem, conserved
+from deeplinear.landscape._arguments import check_range, network_of
+from deeplinear.models import DeepLinear, conserved
 
 SEMIDEFINITE = 1e-10
 """Negative eigenvalues of conserved quantities down to this share of the squared layers are taken for rounding."""
@@ -43,9 +41,6 @@ POSITIVE = 1e-14
 
 LOWEST = 1e-24
 """Share of the first loss down to which a loss is compared with an envelope: below it is rounding."""
-
-WHITE = 1e-12
-"""Distance of white inputs from the identity."""
 
 
 def sharp_rate(params: Params) -> Float[Array, ""]:
@@ -359,97 +354,6 @@ def _promising(rate: Rate) -> Rate:
     if rate.rate == 0:
         return Rate(rate.kind, rate.pivot, None, "the bound is 0, which promises nothing")
     return rate
-
-
-def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = None) -> Float[Array, " eigenvalues"]:
-    r"""Hessian spectrum at a balanced minimum: the $d_0 d_L$ eigenvalues that need not vanish.
-
-    $\sum_{j=1}^L\sigma_a^{2(L-j)/L}\,\sigma_b^{2(j-1)/L}$ for outputs $a$ and inputs $b$, with $\sigma := 0$ beyond the
-    modes and $0^0 = 1$; the spectrum of the tangent kernel there. The largest is $L\sigma_1^{2-2/L}$; with more inputs
-    than outputs the smallest is $\sigma_{\min}^{2-2/L}$. The loss falls like $e^{-2\lambda_{\min}t}$ in the end. All
-    other eigenvalues vanish. Pure.
-
-    Args:
-        sigma: Singular values of the task, in any order.
-        inp: Input width $d_0$.
-        depth: $L$.
-        out: Output width $d_L$; as many as there are singular values by default.
-
-    Returns:
-        Eigenvalues in ascending order.
-
-    Example:
-        >>> balanced_spectrum(jnp.array([4.0, 1.0]), 3, 2).tolist()  # sums of two singular values, or one alone
-        [1.0, 2.0, 4.0, 5.0, 5.0, 8.0]
-    """
-    where = "balanced_spectrum"
-    check_x64(where)
-    values = checked_sigma(where, sigma)
-    modes = values.shape[0]
-    check_count(where, "inp", inp, at_least=modes)
-    out = modes if out is None else out
-    check_count(where, "out", out, at_least=modes)
-    check_count(where, "depth", depth, at_least=1)
-    return _balanced(values, int(inp), int(depth), int(out))
-
-
-@functools.partial(jax.jit, static_argnames=("inp", "depth", "out"))
-def _balanced(values: Float[Array, " modes"], inp: int, depth: int, out: int) -> Float[Array, " eigenvalues"]:
-    left, right = (jnp.pad(values, (0, size - values.shape[0])) ** (2 / depth) for size in (out, inp))
-    terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in range(depth)]
-    return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
-
-
-def descent_threshold(task: object, depth: int | None = None) -> Float[Array, ""]:
-    r"""Learning rate $2/(L\sigma_1^{2-2/L})$ above which gradient descent cannot settle at a balanced minimum.
-
-    The largest Hessian eigenvalue there is $L\sigma_1^{2-2/L}$.
-
-    Args:
-        task: Singular values of the task, or a problem: a `DeepLinear` network without bottleneck that learns a whole
-            matrix from white inputs.
-        depth: $L$; that of the network where a problem is given.
-
-    Returns:
-        The threshold.
-
-    Raises:
-        HypothesisError: The inputs of the problem are not white, or the network has a bottleneck.
-
-    Example:
-        >>> float(descent_threshold(jnp.array([4.0, 1.0]), 2))
-        0.25
-    """
-    where = "descent_threshold"
-    check_x64(where)
-    if isinstance(task, Problem):
-        sigma, depth = _task_of(where, task, depth)
-    else:
-        sigma = checked_sigma(where, task)
-        if depth is None:
-            raise TypeError(f"{where}: depth must be given with singular values.")
-    check_count(where, "depth", depth, at_least=1)
-    top = jnp.max(sigma)
-    if is_concrete(top):
-        check_number(where, "the largest singular value", top, above=0)
-    return 2 / (depth * top ** (2 - 2 / depth))
-
-
-def _task_of(where: str, problem: Problem, depth: int | None) -> tuple[Float[Array, " modes"], int]:
-    """Singular values and depth of a problem on white inputs."""
-    reduction = reduction_of(problem)
-    network = problem.model
-    assert isinstance(network, DeepLinear)  # a reduction has no other
-    if depth is not None and depth != network.depth:
-        raise ValueError(f"{where}: depth must be that of the network, {network.depth}, but is {depth}.")
-    if float(reduction.white) > WHITE:
-        raise HypothesisError(
-            "white inputs", float(reduction.white), WHITE, "Whiten the inputs, or take the Hessian itself."
-        )
-    missing = min(network.widths[0], network.widths[-1]) - min(network.widths)
-    if missing > 0:
-        raise HypothesisError("no bottleneck", float(missing), 0.0, "Take the Hessian at the minimum itself.")
-    return reduction.sigma, network.depth
 
 
 def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: float = LOWEST) -> Float[Array, ""]:
