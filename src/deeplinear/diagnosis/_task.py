@@ -25,9 +25,6 @@ r"""Largest $\|S - cI\|_2/c$ of an input covariance that counts as white; that o
 DENSE = 800
 """Most weights whose Hessian is decomposed as a whole."""
 
-MOST_ENTRIES = 900
-"""Most entries of a product whose tangent kernel is made as a matrix."""
-
 MOST_LEVELS = 6
 """Most saddle levels that are listed."""
 
@@ -271,24 +268,17 @@ def rate_findings(layers: Layers, params: Params, task: Task | None) -> tuple[li
     statement = "the loss falls at least like exp(−2kt) for all times"
     if task is None:
         return [], []
-    entries = task.target.size
-    if not task.white or entries > MOST_ENTRIES:
-        reason = (
-            f"The inputs are not white: {task.colour:.2g}."
-            if not task.white
-            else f"The product has {entries} entries, more than {MOST_ENTRIES}."
-        )
+    if not task.white:
+        reason = f"The inputs are not white: {task.colour:.2g}."
         return [Finding("rates", statement, STANDING.silent, reason=reason, source="landscape.rate_report")], []
     report = rate_report(params)
     speed = task.speed
+    now = "rate k of the loss exp(−2kt) that holds now"
+    known = f"The smallest eigenvalue of the tangent kernel, {report.method}."
     found = [
-        Finding(
-            "rates",
-            "rate k of the loss exp(−2kt) that holds now",
-            value=speed * max(report.sharp, 0.0),
-            reason="The smallest eigenvalue of the tangent kernel.",
-            source="landscape.sharp_rate",
-        )
+        Finding("rates", now, STANDING.silent, reason=f"The tangent kernel: {report.method}.", source="rate_report")
+        if report.sharp is None
+        else Finding("rates", now, value=speed * report.sharp, reason=known, source="landscape.sharp_rate")
     ]
     best = report.best
     if best is None or not best.rate:

@@ -159,7 +159,6 @@ from deeplinear.landscape._rates import (
     pyramid_factors as pyramid_factors,
     pyramid_rate as pyramid_rate,
     rate_report as rate_report,
-    sharp_rate as sharp_rate,
 )
 from deeplinear.landscape._reduction import (
     Assumptions as Assumptions,
@@ -175,6 +174,9 @@ from deeplinear.landscape._structure import (
     decoupling_defect as decoupling_defect,
     diagonal_defect as diagonal_defect,
     structure as structure,
+)
+from deeplinear.landscape._tangent_kernel import (
+    sharp_rate as sharp_rate,
 )
 from deeplinear.landscape._variations import (
     DescentOrder as DescentOrder,

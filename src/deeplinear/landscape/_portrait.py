@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import HypothesisError, check_x64, norm, spectrum
+from deeplinear.core import HypothesisError, Params, check_x64, norm, spectrum
 from deeplinear.landscape._arguments import checked_chain, widths_of
 from deeplinear.landscape._balance_report import BalanceReport, balance_report
 from deeplinear.landscape._balanced_minima import descent_threshold
@@ -23,6 +23,9 @@ from deeplinear.models import DeepLinear, Problem, SquaredDistance
 
 EXTREMES = 6
 """Eigenvalues taken at each end of the spectrum of a Hessian that is too large to be decomposed."""
+
+RESTARTS = 100
+"""Most restarts of Lanczos' method: at a minimum, where 0 occurs many times, the lowest eigenvalues never settle."""
 
 FEW_LAWS = 300
 """Most conserved quantities whose independence is measured."""
@@ -240,11 +243,8 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
         counts = inertia_of(hessian)
         curvature = layer_curvature_of(problem, weights, hessian)
     else:
-        try:
-            hessian = hessian_spectrum(problem, weights, 2 * EXTREMES, "both", largest=largest)
-            notes.append(f"The network has more than {largest} weights: only extreme eigenvalues were found.")
-        except RuntimeError as error:
-            notes.append(f"The spectrum of the Hessian cannot be told: {error}")
+        hessian, told = _ends(problem, weights, largest)
+        notes += told
     return dataclasses.replace(
         plain,
         loss=float(value),
@@ -261,6 +261,18 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
         threshold=threshold,
         notes=tuple(notes),
     )
+
+
+def _ends(problem: Problem, weights: Params, largest: int) -> tuple[HessianSpectrum | None, list[str]]:
+    """Extreme eigenvalues of a Hessian that is too large to be decomposed, the highest ones at least; and notes."""
+    notes = [f"The network has more than {largest} weights: only extreme eigenvalues were found."]
+    for which, count, words in (("both", 2 * EXTREMES, "lowest and highest"), ("largest", EXTREMES, "highest")):
+        try:
+            found = hessian_spectrum(problem, weights, count, which, largest=largest, max_iterations=RESTARTS)
+            return found, notes
+        except RuntimeError as error:
+            notes.append(f"The {words} eigenvalues of the Hessian were not found together: {error}")
+    return None, notes[1:]
 
 
 def _whitened(reduction: Reduction, product: np.ndarray) -> np.ndarray:

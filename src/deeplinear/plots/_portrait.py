@@ -137,4 +137,5 @@ def _hessian(axes: "Axes", found: Portrait) -> None:
     axes.set_xlabel("number of the eigenvalue")
     axes.set_ylabel("eigenvalue of the Hessian")
     axes.legend(loc="upper left", fontsize="small")
-    axes.set_title("curvature" if found.hessian.complete else "curvature, both ends")
+    ends = {"both": ", both ends", "largest": ", upper end", "smallest": ", lower end"}
+    axes.set_title("curvature" + ("" if found.hessian.complete else ends[found.hessian.which]))
