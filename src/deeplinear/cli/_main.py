@@ -221,9 +221,9 @@ def _geodesic(
     """Find the geodesic between two matrices in the metric that balanced layers of a depth induce.
 
     Gives its length, the lower bound by the singular values, and by how much the end is missed, by the closed form or
-    by the geodesic shot from the start. That it is the shortest is not certified. The path is written as geodesic.csv:
-    times, entries row by row, singular values. The matrices are square, of full rank, and their determinants have one
-    sign; otherwise no path joins them. Exit 3 if no geodesic was found.
+    by the geodesic shot from the start. It is certified to be the shortest where its length is that bound, and only
+    there. The path is written as geodesic.csv: times, entries row by row, singular values. The matrices are square, of
+    full rank, and their determinants have one sign; otherwise no path joins them. Exit 3 if no geodesic was found.
     """
     from deeplinear.cli._geodesic import geodesic_command
 
