@@ -401,6 +401,9 @@ def _experiment_run(
 ) -> None:
     """Run experiments; what is stored already is not run again. Exit 1 if a claim fails, 3 if a run breaks down.
 
+    Claims are judged at the settings of a preset. At your own settings key=value they are numbers without a verdict,
+    except for bounds that hold at all settings.
+
     Values of a list are separated by commas, lists in a list by semicolons (angles=0.5,1.3 'spectra=1,2;3,4').
     """
     from deeplinear.cli._experiment import run_command
