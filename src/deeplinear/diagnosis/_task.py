@@ -13,6 +13,7 @@ from deeplinear.landscape import (
     balanced_spectrum,
     check_assumptions,
     classify,
+    descent_threshold,
     hessian_spectrum,
     rate_report,
     reduction_of,
@@ -226,37 +227,47 @@ def curvature_findings(
                 source=SPECTRUM,
             )
         )
-    if task is not None and task.white and len(layers) > 1:
-        found += _at_minimum(layers, task, tolerance)
+    if task is not None and len(layers) > 1:
+        found += _at_minimum(problem, layers, task, tolerance)
     return found
 
 
-def _at_minimum(layers: Layers, task: Task, tolerance: float) -> list[Finding]:
+def _at_minimum(problem: Problem, layers: Layers, task: Task, tolerance: float) -> list[Finding]:
     widths = (layers[0].shape[1], *(layer.shape[0] for layer in layers))
     sigma = np.linalg.svd(task.target, compute_uv=False)
     residual = imbalance(layers)
-    standing = standing_of(residual, tolerance)
     source = "network/balanced-spectrum"
-    if min(widths) < len(sigma) or standing is not STANDING.holds or not sigma[-1] > 0:
+
+    def finding(statement: str, value: float | None, reason: str, source: str = source) -> Finding:
+        standing = STANDING.silent if value is None else STANDING.holds
+        return Finding("curvature", statement, standing, value, residual, tolerance, reason, source)
+
+    everything = "at a balanced minimum: step, rate, stiffness"
+    if standing_of(residual, tolerance) is not STANDING.holds:
+        return [finding(everything, None, f"The imbalance is {residual:.2g} of the layers.")]
+    try:
+        step = float(descent_threshold(problem))
+    except (HypothesisError, RuntimeError) as error:
+        return [finding(everything, None, str(error))]
+    if math.isinf(step):
+        return [finding(everything, None, "The target vanishes, and the minimum is flat.")]
+    reason = "If training ends at a minimum, balanced as it is now."
+    statement = "largest step of gradient descent at a balanced minimum"
+    found = [finding(statement, step, reason, "landscape.descent_threshold")]
+    if not task.white or min(widths) < len(sigma) or not sigma[-1] > 0:
         reason = (
-            f"The imbalance is {residual:.2g} of the layers."
-            if standing is not STANDING.holds
-            else "It needs a task of full rank and widths that carry it."
+            "It needs a task of full rank and widths that carry it."
+            if task.white
+            else f"It is known for white inputs, but these are white only to {task.colour:.2g}."
         )
-        statement = "at a balanced minimum: step, rate, stiffness"
-        return [Finding("curvature", statement, STANDING.silent, None, residual, tolerance, reason, source)]
+        return [*found, finding("at a balanced minimum: rate, stiffness", None, reason)]
     spectrum = task.speed * np.asarray(balanced_spectrum(sigma, widths[0], len(layers), out=widths[-1]))
     slow = float(spectrum[0])
     stiff = float(spectrum[-1]) / slow if slow > 0 else math.inf
-    reason = "If training ends at a minimum, balanced as it is now."
-    rows = (
-        ("largest step of gradient descent at a balanced minimum", 2 / float(spectrum[-1]), reason),
-        ("rate of the loss at a balanced minimum", 2 * slow, ""),
-        ("stiffness at a balanced minimum, largest rate over smallest", stiff, ""),
-    )
     return [
-        Finding("curvature", statement, STANDING.holds, value, residual, tolerance, text, source)
-        for statement, value, text in rows
+        *found,
+        finding("rate of the loss at a balanced minimum", 2 * slow, ""),
+        finding("stiffness at a balanced minimum, largest rate over smallest", stiff, ""),
     ]
 
 
