@@ -108,6 +108,13 @@ def test_a_bottleneck_and_a_task_of_low_rank() -> None:
     assert any("full row rank" in note for note in thin.notes)
 
 
+def test_no_critical_point_is_searched_for_in_a_large_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_portrait, "SEARCHED", 14)
+    found = portrait(layers(0), Problem(DeepLinear(WIDTHS), SquaredDistance(TARGET)))
+    assert found.place is not None and found.place.kind is KIND.regular and found.nearest is None
+    assert any("more than 14 weights; nearest_critical_point looks for one" in note for note in found.notes)
+
+
 def test_where_the_lowest_eigenvalues_do_not_settle_the_highest_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the minimum of 30-2-2 with σ = 4, 1 the highest is 2σ₁; the search for both ends is made to fail."""
 

@@ -13,9 +13,9 @@ from deeplinear.landscape._balanced_minima import descent_threshold
 from deeplinear.landscape._certificates import KIND, Classification
 from deeplinear.landscape._classify import classify
 from deeplinear.landscape._curvature import Inertia, LayerCurvature, inertia_of, layer_curvature_of
-from deeplinear.landscape._hessian import HessianSpectrum, hessian_spectrum
+from deeplinear.landscape._hessian import HessianSpectrum, Which, hessian_spectrum
 from deeplinear.landscape._laws import LawCounts, law_counts
-from deeplinear.landscape._nearest import LARGEST_DENSE, Nearest, nearest_critical_point
+from deeplinear.landscape._nearest import Nearest, nearest_critical_point
 from deeplinear.landscape._rates import RateReport, rate_report
 from deeplinear.landscape._reduction import Reduction, reduction_of
 from deeplinear.landscape._structure import Structure, structure
@@ -26,6 +26,9 @@ EXTREMES = 6
 
 RESTARTS = 100
 """Most restarts of Lanczos' method: at a minimum, where 0 occurs many times, the lowest eigenvalues never settle."""
+
+SEARCHED = 400
+"""Most weights for which a critical point close by is looked for: up to 60 decompositions of the Hessian."""
 
 FEW_LAWS = 300
 """Most conserved quantities whose independence is measured."""
@@ -233,11 +236,14 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
         except (HypothesisError, RuntimeError) as error:
             notes.append(f"The largest stable step at the balanced minima is not known: {error}")
     if place is not None and place.kind is KIND.regular:
-        if network.size <= LARGEST_DENSE:
+        if network.size <= SEARCHED:
             near = nearest_critical_point(problem, weights)
             near_place = classify(problem, near.params) if near.found else None
         else:
-            notes.append(f"No critical point was looked for: the network has more than {LARGEST_DENSE} weights.")
+            notes.append(
+                f"No critical point was looked for: the network has more than {SEARCHED} weights; "
+                "nearest_critical_point looks for one."
+            )
     if network.size <= largest:
         hessian = hessian_spectrum(problem, weights, largest=largest)
         counts = inertia_of(hessian)
@@ -266,7 +272,11 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
 def _ends(problem: Problem, weights: Params, largest: int) -> tuple[HessianSpectrum | None, list[str]]:
     """Extreme eigenvalues of a Hessian that is too large to be decomposed, the highest ones at least; and notes."""
     notes = [f"The network has more than {largest} weights: only extreme eigenvalues were found."]
-    for which, count, words in (("both", 2 * EXTREMES, "lowest and highest"), ("largest", EXTREMES, "highest")):
+    ends: tuple[tuple[Which, int, str], ...] = (
+        ("both", 2 * EXTREMES, "lowest and highest"),
+        ("largest", EXTREMES, "highest"),
+    )
+    for which, count, words in ends:
         try:
             found = hessian_spectrum(problem, weights, count, which, largest=largest, max_iterations=RESTARTS)
             return found, notes

@@ -142,14 +142,16 @@ def _iterated(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float | None,
     outer, inner = np.linalg.eigh(pairs[0][0])[1], np.linalg.eigh(pairs[-1][1])[1]
     pairs = [(outer.T @ a @ outer, inner.T @ b @ inner) for a, b in pairs]
     shape = (len(outer), len(inner))
-    diagonal = sum(np.outer(np.diag(a), np.diag(b)) for a, b in pairs).ravel()
+    diagonal = np.sum([np.outer(np.diag(a), np.diag(b)) for a, b in pairs], axis=0).ravel()
     size, scale = len(diagonal), float(diagonal.max())
     if scale == 0.0:
         return 0.0, "which vanishes"
 
     def multiply(vectors: np.ndarray) -> np.ndarray:
         stacked = np.moveaxis(vectors.reshape(*shape, -1), -1, 0)
-        total = sum(a @ stacked @ b for a, b in pairs)
+        total = np.zeros_like(stacked)
+        for a, b in pairs:
+            total += a @ stacked @ b
         return np.moveaxis(total, 0, -1).reshape(vectors.shape)
 
     def precondition(vectors: np.ndarray) -> np.ndarray:
