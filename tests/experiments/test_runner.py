@@ -81,7 +81,7 @@ def test_what_is_stored_is_not_run_again(one_and_two: tuple[Store, Sequence[Memb
     assert set(record.content["files"]) == {"data.nc", "figure.svg"}
     assert record.content["environment"]["versions"]["jax"] and record.content["timing"]["seconds"] > 0
     assert re.fullmatch(MOMENT, record.content["timing"]["started"])
-    assert record.content["spec"]["value"] == 1.0 and all(claim.holds for claim in record.claims)
+    assert record.content["spec"]["value"] == 1.0 and all(claim.unjudged for claim in record.claims)
     assert "sigma_2" in record.dataset()
 
 

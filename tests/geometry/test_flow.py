@@ -13,7 +13,7 @@ from scipy.integrate import solve_ivp
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.geometry import Metric, PowerEnergy, matrix_flow
+from deeplinear.geometry import Metric, PowerEnergy, Scaled, free_energy, matrix_flow
 from deeplinear.geometry._flow import Coordinates
 from deeplinear.geometry._stretches import Limits, Log, Runner
 from deeplinear.models import Completion, SquaredDistance
@@ -259,6 +259,11 @@ def test_refusals() -> None:
     refused("energy must be a loss", error=TypeError, energy=3.0)
     refused("one for each of 1 starts, but is 2", energy=[energy, energy])
     refused("must hold losses of one kind", energy=[energy, SquaredDistance(np.eye(3))], start=[start, start])
+    mixed = "energy must hold the entropy of the depth of the flow, inf, but holds that of depth 3"
+    for inside in (energy, PowerEnergy(2.0)):
+        refused(mixed, energy=free_energy(inside, 1.0, 3), depth=math.inf)
+        refused(mixed, energy=[Scaled(free_energy(inside, 1.0, 3), 2.0)], start=[start], depth=math.inf)
+    refused("of the flow, 3, but holds that of depth infinity", energy=free_energy(energy, 1.0, math.inf), depth=3)
     refused("rtol must be greater than 0", rtol=0.0)
     refused("gradient must be at least 0", gradient=-1.0)
     refused("steps must be at least 1", steps=0)

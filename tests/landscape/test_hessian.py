@@ -228,3 +228,16 @@ def test_refusals(seed: int) -> None:
         hessian_matrix(problem, params[:2])
     with pytest.raises(ValueError, match="must be finite"):
         hessian_matrix(problem, (params[0] * jnp.nan, *params[1:]))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_iteration_finds_the_eigenvalue_zero_of_a_minimum(scale: float) -> None:
+    """At the balanced minimum of 30-2-2 with σ = 4, 1: 0 four times, 1 and 4 with multiplicity, 2, 5, 5 and 8."""
+    first = np.zeros((2, 30))
+    first[0, 0], first[1, 1] = 2.0, 1.0
+    layers = tuple(jnp.asarray(scale * w) for w in (first, np.diag([2.0, 1.0])))
+    problem = Problem(DeepLinear((30, 2, 2)), SquaredDistance(layers[1] @ layers[0]))
+    lowest = hessian_spectrum(problem, layers, 1, method="lanczos").values
+    ends = hessian_spectrum(problem, layers, 12, "both", method="lanczos").values
+    np.testing.assert_allclose(lowest / scale**2, [0.0], atol=1e-9)
+    np.testing.assert_allclose(ends[[0, -3, -2, -1]] / scale**2, [0.0, 5.0, 5.0, 8.0], atol=1e-9)

@@ -432,8 +432,12 @@ def _print_members(settled: _Settled, *, detailed: bool) -> None:
             header=("verdict", "claim", "measured", "expected"),
         )
         for claim in record.claims:  # where there is no verdict, the words are what there is to say
-            if claim.holds is None and claim.note:
+            if claim.holds is None and claim.note and not claim.unjudged:
                 print_table([("", f"{claim.statement}: {claim.note}")])
+        unjudged = sum(claim.unjudged for claim in record.claims)
+        if unjudged:
+            text = f"{unjudged} of {len(record.claims)} claims have no verdict: their bounds were set for the presets, "
+            print_table([("", text + "and these settings differ from all of them")])
     amounts, claims = settled.amounts, settled.claims
     text = (
         f"{amounts['completed']} run, {amounts['stored']} taken from the store, {amounts['failed']} failed; "

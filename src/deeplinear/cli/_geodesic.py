@@ -13,6 +13,10 @@ NAME = "geodesic"
 """Stem of the files that are written."""
 
 
+CERTAIN = 1e-12
+"""Relative difference of length and lower bound that is rounding: the geodesic is then proved to be the shortest."""
+
+
 def _read_depth(value: str) -> float:
     return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count().read(value)
 
@@ -33,7 +37,9 @@ def geodesic_command(
 ) -> Code:
     """Find the geodesic, say how long it is and how exact, write its path and picture; gives the exit code."""
     layers, number = read_kind(DEPTH, depth, "--depth"), read_kind(count(at_least=2), points, "--points")
-    first, last = (read_array(path, name) for path, name in ((start, "A"), (end, "B")))
+    first, last = (_square(read_array(path, name), path, name) for path, name in ((start, "A"), (end, "B")))
+    if first.shape != last.shape:
+        raise UsageError(f"B: {end} must hold a matrix of the shape of A, {_shape(first)}, but holds {_shape(last)}.")
     numerics()
     import numpy as np
 
@@ -58,6 +64,7 @@ def geodesic_command(
         "length": float(found.length),
         "lower_bound": float(found.lower_bound),
         "residual": float(found.residual),
+        "shortest": bool(found.converged and found.length <= found.lower_bound * (1 + CERTAIN)),
         "case": found.case,
         "angle": float(found.angle),
     }
@@ -75,6 +82,7 @@ def geodesic_command(
         rows = [("length", f"{told['length']:.12g}")] if found.converged else []
         rows += [
             ("at least", f"{told['lower_bound']:.12g}   (bound by the singular values)"),
+            ("shortest", "yes: its length is the bound" if told["shortest"] else "not certified"),
             ("end missed by", f"{told['residual']:.1e}   (largest entry)"),
             ("rotation", f"{told['angle'] / math.pi:.4g} π   (largest angle between the orthogonal factors)"),
         ]
@@ -90,6 +98,17 @@ def geodesic_command(
     if not found.converged:
         say(f"dln: {found.message}")
     return code
+
+
+def _square(matrix: Any, path: str, name: str) -> Any:
+    """The matrix of a file, or a refusal that names the file."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+        raise UsageError(f"{name}: {path} must hold a square matrix, but holds {_shape(matrix)}.")
+    return matrix
+
+
+def _shape(matrix: Any) -> str:
+    return " x ".join(map(str, matrix.shape)) or "one number"
 
 
 def _word(depth: float) -> Any:

@@ -221,9 +221,9 @@ def _geodesic(
     """Find the geodesic between two matrices in the metric that balanced layers of a depth induce.
 
     Gives its length, the lower bound by the singular values, and by how much the end is missed, by the closed form or
-    by the geodesic shot from the start. That it is the shortest is not certified. The path is written as geodesic.csv:
-    times, entries row by row, singular values. The matrices are square, of full rank, and their determinants have one
-    sign; otherwise no path joins them. Exit 3 if no geodesic was found.
+    by the geodesic shot from the start. It is certified to be the shortest where its length is that bound, and only
+    there. The path is written as geodesic.csv: times, entries row by row, singular values. The matrices are square, of
+    full rank, and their determinants have one sign; otherwise no path joins them. Exit 3 if no geodesic was found.
     """
     from deeplinear.cli._geodesic import geodesic_command
 
@@ -400,6 +400,9 @@ def _experiment_run(
     as_json: Json = False,
 ) -> None:
     """Run experiments; what is stored already is not run again. Exit 1 if a claim fails, 3 if a run breaks down.
+
+    Claims are judged at the settings of a preset. At your own settings key=value they are numbers without a verdict,
+    except for bounds that hold at all settings.
 
     Values of a list are separated by commas, lists in a list by semicolons (angles=0.5,1.3 'spectra=1,2;3,4').
     """

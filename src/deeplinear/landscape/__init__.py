@@ -37,6 +37,10 @@ from deeplinear.landscape._balance_report import (
     balance_report as balance_report,
     descent_drift as descent_drift,
 )
+from deeplinear.landscape._balanced_minima import (
+    balanced_spectrum as balanced_spectrum,
+    descent_threshold as descent_threshold,
+)
 from deeplinear.landscape._block_shift import (
     BlockShift as BlockShift,
     adjacency as adjacency,
@@ -148,16 +152,13 @@ from deeplinear.landscape._rates import (
     CumulativeTerms as CumulativeTerms,
     Rate as Rate,
     RateReport as RateReport,
-    balanced_spectrum as balanced_spectrum,
     cumulative_factors as cumulative_factors,
     cumulative_rate as cumulative_rate,
-    descent_threshold as descent_threshold,
     envelope_excess as envelope_excess,
     product_rate as product_rate,
     pyramid_factors as pyramid_factors,
     pyramid_rate as pyramid_rate,
     rate_report as rate_report,
-    sharp_rate as sharp_rate,
 )
 from deeplinear.landscape._reduction import (
     Assumptions as Assumptions,
@@ -173,6 +174,9 @@ from deeplinear.landscape._structure import (
     decoupling_defect as decoupling_defect,
     diagonal_defect as diagonal_defect,
     structure as structure,
+)
+from deeplinear.landscape._tangent_kernel import (
+    sharp_rate as sharp_rate,
 )
 from deeplinear.landscape._variations import (
     DescentOrder as DescentOrder,

@@ -144,9 +144,10 @@ def balance_report(params: Params) -> BalanceReport:
     layers = host_layers("balance_report", params)
     found = []
     for below, above in itertools.pairwise(layers):
-        left, s, _ = np.linalg.svd(below, full_matrices=True)
-        _, t, right_t = np.linalg.svd(above, full_matrices=True)
+        # All vectors of the hidden side; those of the other side, which may be far wider, are not needed.
         width = below.shape[0]
+        left, s, _ = np.linalg.svd(below, full_matrices=width > below.shape[1])
+        _, t, right_t = np.linalg.svd(above, full_matrices=width > above.shape[0])
         with np.errstate(over="ignore"):
             written, read = (np.pad(values**2, (0, width - len(values))) for values in (s, t))
         with np.errstate(over="ignore", invalid="ignore"):
