@@ -11,6 +11,7 @@ from deeplinear.cli._shell import (
     UsageError,
     choose,
     folder,
+    interrupted,
     numerics,
     one_line,
     output_kept_pure,
@@ -98,7 +99,7 @@ def run_command(
     done: list[dict[str, Any]] = []
     errors: list[tuple[str, str]] = []
     interrupts_raise()
-    interrupted = False
+    stopped = False
     with output_kept_pure(), sweep_bar("checks") as bar:
 
         def tick(text: str) -> None:
@@ -121,7 +122,7 @@ def run_command(
                     errors.append((task.id, f"{type(record).__name__}: {record}"))
                 tick(task.id)
         except KeyboardInterrupt:
-            interrupted = True
+            stopped = True
         except (ImportError, ConnectionError) as error:
             raise UsageError(one_line(error)) from None
         except OSError as error:
@@ -130,7 +131,7 @@ def run_command(
     done.sort(key=lambda content: order[content["id"]])
     failing = [content["id"] for content in done if content["status"] == "fails"]
     code = Code.numerical if errors else Code.check_failed if failing else Code.fine
-    code = Code.interrupted if interrupted else code
+    code = interrupted() if stopped else code
     if as_json:
         print_json(
             {
@@ -146,7 +147,7 @@ def run_command(
         _print_outcomes(done)
     for name, text in errors:
         say(f"dln: {name} could not be run: {text}")
-    if interrupted:
+    if stopped:
         say(f"dln: interrupted; {len(done)} of {len(tasks)} checks were run and stored.")
     return code
 

@@ -8,6 +8,7 @@ from typing import Any
 from deeplinear.cli._files import read_array
 from deeplinear.cli._options import Kind, count, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._written import Written
 
 NAME = "geodesic"
 """Stem of the files that are written."""
@@ -29,6 +30,7 @@ def geodesic_command(
     points: str,
     out: str,
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Find the geodesic, say how long it is and how exact, write its path and picture; gives the exit code."""
@@ -37,22 +39,23 @@ def geodesic_command(
     numerics()
     import numpy as np
 
-    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
+    from deeplinear.cli._shell import folder, pictures
     from deeplinear.geometry import geodesic_between
 
     place = folder(out)
-    known = [place / f"{NAME}.csv", *pictures(place / NAME)]
-    keep_inputs(known, {"A": start, "B": end})
+    table, drawn = place / f"{NAME}.csv", pictures(place / NAME)
+    may = [table, *(() if no_plot else drawn)]
+    written = Written("geodesic", may, force=force, read={"A": start, "B": end}, others=drawn)
     try:
         with output_kept_pure():
             found = geodesic_between(first, last, layers, normalised=normalised)
             path = found.path(np.linspace(0.0, 1.0, number)) if found.converged else None
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    files = [] if path is None else [_write(place / f"{NAME}.csv", path)]
+    files = [] if path is None else written.write(lambda to: [_write(to / table.name, path)])
     if path is not None and not no_plot:
-        files += _draw(place, path, f"{Path(start).name} to {Path(end).name}, depth {_word(layers)}")
-    drop_others(known, files)
+        files += _draw(written, path, f"{Path(start).name} to {Path(end).name}, depth {_word(layers)}")
+    written.finish(files)
     code = Code.fine if found.converged else Code.numerical
     told: dict[str, Any] = {
         "length": float(found.length),
@@ -117,11 +120,11 @@ def _write(file: Path, path: Any) -> Path:
     return file
 
 
-def _draw(place: Path, path: Any, title: str) -> list[Path]:
+def _draw(written: Written, path: Any, title: str) -> list[Path]:
     from deeplinear.plots import plot_geodesic, save_figure
 
     try:
-        return save_figure(plot_geodesic(path, title=title), place / NAME)
+        return written.write(lambda to: save_figure(plot_geodesic(path, title=title), to / NAME))
     except (ImportError, ValueError) as error:
         say(f"dln: the path is written, but there is no picture: {error}")
         return []

@@ -303,6 +303,7 @@ SIMULATE = (
     Option("seeds", count(at_most=100_000), 1, "Run", "number of runs, from independent starts, of the same problem"),
     Option("out", text("the name of a folder", "DIR"), None, "Output", "folder for data and pictures"),
     Option("no-plot", switch(), False, "Output", "make no picture"),
+    Option("force", switch(), False, "Output", "replace files that this command did not write"),
 )
 """All settings of `dln simulate`."""
 
