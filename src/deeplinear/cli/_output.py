@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._build import Run
-from deeplinear.cli._interrupt import interrupts_raise, watched
+from deeplinear.cli._interrupt import interrupts_raise
 from deeplinear.cli._options import Settings
 from deeplinear.cli._shell import Code, folder, interrupted, output_kept_pure, pictures, say
 from deeplinear.cli._written import Written
@@ -34,11 +34,11 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
                 max_steps=max_steps,
                 wall_limit=wall_limit,
                 key=run.key,
-                progress=watched(bar),
+                progress=bar,
             )
         if run.exact_first and isinstance(run.method, GradientFlow):
             return follow(
-                run.problem, run.starts[0], run.times, probes=run.probes, flow=run.method, progress=watched(bar)
+                run.problem, run.starts[0], run.times, probes=run.probes, flow=run.method, progress=bar
             )
         return simulate(
             run.problem,
@@ -50,7 +50,7 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
             max_steps=max_steps,
             wall_limit=wall_limit,
             key=run.key,
-            progress=watched(bar),
+            progress=bar,
         )
 
 
