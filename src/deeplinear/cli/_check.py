@@ -1,10 +1,13 @@
 """`dln check`: theorems that can be run."""
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from deeplinear.cli._catalogue import describe_check, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
+from deeplinear.cli._limits import INSTANCES, check_memory
 from deeplinear.cli._options import SEED, SIMULATE, WIDTHS, count, read_kind, read_value, resolve
 from deeplinear.cli._shell import (
     Code,
@@ -19,6 +22,9 @@ from deeplinear.cli._shell import (
     print_table,
     say,
 )
+
+COPIES = 15
+"""States of the size of an instance's network that its flow keeps."""
 
 SYMBOLS = {"holds": "✓ holds", "erratum": "✎ erratum", "fails": "✗ FAILS", "unmet": "– not met"}
 """How a status is shown: a sign and a word."""
@@ -83,8 +89,10 @@ def run_command(
     from deeplinear.cli._experiment import executor_of
 
     number = SEED.default if seed is None else read_value(SEED, seed, "--seed")
-    amount = 50 if instances is None else read_kind(count(at_least=1), instances, "--instances")
+    amount = 50 if instances is None else read_kind(count(at_most=INSTANCES), instances, "--instances")
     sizes = None if widths is None else read_kind(WIDTHS.kind, widths, "--widths")
+    weights = sum(math.prod(pair) for pair in itertools.pairwise(sizes or ()))
+    check_memory(COPIES * amount * weights, "smaller --widths, or fewer --instances")
     kind, helpers = executor_of(executor, workers, address)
     recognised("check", names, everything, paper)
     numerics()

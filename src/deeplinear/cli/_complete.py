@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deeplinear.cli._limits import LAYERS, REPEATS, SIDE, check_memory
 from deeplinear.cli._lines import as_number
 from deeplinear.cli._options import choice, count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
@@ -99,21 +100,23 @@ def complete_command(
 def _settings(given: dict[str, str | None]) -> dict[str, Any]:
     """Settings of the estimator; those that were not given keep its defaults."""
     kinds = {
-        "depth": count(at_least=2),
-        "width": count(),
+        "depth": count(at_least=2, at_most=LAYERS),
+        "width": count(at_most=SIDE),
         "scale": number(above=0),
         "held_out": number(at_least=0, at_most=0.9),
-        "restarts": count(),
+        "restarts": count(at_most=REPEATS),
         "offsets": choice("auto", "both", "rows", "columns", "mean", "none"),
         "scaling": choice("auto", "columns", "one", "none"),
         "random_state": count(at_least=0, at_most=2**32 - 1),
     }
     flags = {"random_state": "--seed", "held_out": "--held-out"}
-    return {
+    found = {
         name: read_kind(kinds[name], value, flags.get(name, f"--{name}"))
         for name, value in given.items()
         if value is not None
     }
+    check_memory(found.get("width", 0) ** 2 * found.get("depth", 2), "a smaller --width or --depth")
+    return found
 
 
 def _spread_file(target: Path) -> Path:

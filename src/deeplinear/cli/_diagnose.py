@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array
+from deeplinear.cli._limits import HEADS, STEPS
 from deeplinear.cli._lines import TEXT
 from deeplinear.cli._options import count, read_kind
 from deeplinear.cli._shell import (
@@ -46,8 +47,9 @@ def diagnose_command(
     as_json: bool,
 ) -> Code:
     """Read weights and task, say what holds and what follows, compare with a run if wanted; gives the exit code."""
-    number, which = read_kind(count(at_least=1), heads, "--heads"), read_kind(count(at_least=0), head, "--head")
-    steps = read_kind(count(at_least=1), max_steps, "--max-steps")
+    number = read_kind(count(at_most=HEADS), heads, "--heads")
+    which = read_kind(count(at_least=0, at_most=HEADS), head, "--head")
+    steps = read_kind(count(at_most=STEPS), max_steps, "--max-steps")
     if claims and no_theorems:
         raise UsageError("--claims and --no-theorems must not both be given.")
     arrays = _arrays(data, {"target": target, "mask": mask, "inputs": inputs, "outputs": outputs})

@@ -8,6 +8,7 @@ from typing import Any
 from deeplinear._about import near_name, written
 from deeplinear.cli._catalogue import describe_experiment, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
+from deeplinear.cli._limits import WORKERS
 from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
 from deeplinear.cli._shell import (
     Code,
@@ -47,7 +48,7 @@ def executor_of(executor: str, workers: str | None, address: str | None) -> tupl
     read_kind(choice("serial", "processes", "dask"), kind, "--executor")
     if address is not None and kind != "dask":
         raise UsageError(f"--address is for --executor dask, but the executor is {executor}.")
-    return kind, None if workers is None else read_kind(count(at_least=1), workers, "--workers")
+    return kind, None if workers is None else read_kind(count(at_most=WORKERS), workers, "--workers")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array, read_named
+from deeplinear.cli._limits import ENTRIES
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._written import Written
 
 MANY = 100
 """More entries than this are told to take time."""
+
+REACH = 100.0
+"""Largest eigenvalue that networks to compare with may have."""
 
 LEAST = 50
 """Entries of a continuation, if no horizon is given."""
@@ -33,8 +37,8 @@ def extrapolate_command(
 ) -> Code:
     """Say how the numbers go on and what decides it, judge a student, write table and picture; gives the exit code."""
     accuracy = read_kind(number(above=0, at_most=1), tolerance, "--tolerance")
-    length = None if known is None else read_kind(count(at_least=2), known, "--known")
-    radius = None if reach is None else read_kind(number(above=0), reach, "--reach")
+    length = None if known is None else read_kind(count(at_least=2, at_most=ENTRIES), known, "--known")
+    radius = None if reach is None else read_kind(number(above=0, at_most=REACH), reach, "--reach")
     values = read_array(file, "RESPONSE")
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
@@ -45,9 +49,15 @@ def extrapolate_command(
     if not all(map(math.isfinite, values)):
         raise UsageError(f"RESPONSE must be finite, but {file} holds NaN or infinite numbers.")
     length = len(values) if length is None else length
+    if length >= ENTRIES:
+        raise UsageError(f"RESPONSE must hold fewer than {ENTRIES} known numbers, but holds {length}; give --known.")
     if length > len(values):
         raise UsageError(f"--known must be from 2 to the {len(values)} numbers of RESPONSE, but is {length}.")
-    wanted = max(LEAST, 2 * length) if horizon is None else read_kind(count(at_least=2), horizon, "--horizon")
+    wanted = (
+        min(max(LEAST, 2 * length), ENTRIES)
+        if horizon is None
+        else read_kind(count(at_least=2, at_most=ENTRIES), horizon, "--horizon")
+    )
     if wanted <= length:
         raise UsageError(f"--horizon must be more than the {length} known numbers, but is {wanted}; or give --known.")
     system = None if student is None else _student(student)

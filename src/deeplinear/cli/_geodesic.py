@@ -6,19 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array
+from deeplinear.cli._limits import FORMULA_LAYERS, POINTS, check_memory
 from deeplinear.cli._options import Kind, count, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._written import Written
+
+PATHS = 20
+"""Arrays of the size of the path that are there at the same time, its text included."""
 
 NAME = "geodesic"
 """Stem of the files that are written."""
 
 
 def _read_depth(value: str) -> float:
-    return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count().read(value)
+    return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count(at_most=FORMULA_LAYERS).read(value)
 
 
-DEPTH = Kind("a positive whole number or inf", "N", _read_depth)
+DEPTH = Kind(f"a positive whole number of at most {FORMULA_LAYERS}, or inf", "N", _read_depth)
 """A number of layers."""
 
 
@@ -34,8 +38,10 @@ def geodesic_command(
     as_json: bool,
 ) -> Code:
     """Find the geodesic, say how long it is and how exact, write its path and picture; gives the exit code."""
-    layers, number = read_kind(DEPTH, depth, "--depth"), read_kind(count(at_least=2), points, "--points")
+    layers = read_kind(DEPTH, depth, "--depth")
+    number = read_kind(count(at_least=2, at_most=POINTS), points, "--points")
     first, last = (read_array(path, name) for path, name in ((start, "A"), (end, "B")))
+    check_memory(PATHS * number * first.size, "fewer --points")
     numerics()
     import numpy as np
 

@@ -46,7 +46,7 @@ def lab_command(
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=2))
     if browser:
         threading.Timer(0.8, webbrowser.open, [address]).start()
-    # An interrupt is the way to end the server. While it runs it answers SIGINT and SIGTERM, and raises them again after.
+    # An interrupt is the way to end the server, which answers SIGINT and SIGTERM itself and raises them again.
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             other = number not in (signal.SIGINT, signal.SIGTERM)

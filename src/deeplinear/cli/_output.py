@@ -37,9 +37,7 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
                 progress=bar,
             )
         if run.exact_first and isinstance(run.method, GradientFlow):
-            return follow(
-                run.problem, run.starts[0], run.times, probes=run.probes, flow=run.method, progress=bar
-            )
+            return follow(run.problem, run.starts[0], run.times, probes=run.probes, flow=run.method, progress=bar)
         return simulate(
             run.problem,
             run.starts[0],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deeplinear.cli._limits import LAYERS, REPEATS, SIDE, TIME, check_memory
 from deeplinear.cli._options import choice, count, number, read_kind
 from deeplinear.cli._shell import (
     Code,
@@ -57,17 +58,18 @@ def regress_command(
     as_json: bool,
 ) -> Code:
     """Fit, say what was learnt and when, write model, path and predictions; gives the exit code."""
-    settings = {
-        "depth": read_kind(count(), depth, "--depth"),
-        "width": None if width is None else read_kind(count(), width, "--width"),
+    settings: dict[str, Any] = {
+        "depth": read_kind(count(at_most=LAYERS), depth, "--depth"),
+        "width": None if width is None else read_kind(count(at_most=SIDE), width, "--width"),
         "scale": read_kind(number(above=0, at_most=1), scale, "--scale"),
         "method": read_kind(choice("auto", "flow", "closed-form"), method, "--method").replace("-", " "),
         "whiten": True if whiten else "auto",
         "held_out": read_kind(number(at_least=0, at_most=0.9), held_out, "--held-out"),
-        "folds": read_kind(count(), folds, "--folds"),
-        "time": None if time is None else read_kind(number(above=0), time, "--time"),
+        "folds": read_kind(count(at_most=REPEATS), folds, "--folds"),
+        "time": None if time is None else read_kind(number(above=0, at_most=TIME), time, "--time"),
         "random_state": read_kind(count(at_least=0, at_most=2**32 - 1), seed or "0", "--seed"),
     }
+    check_memory((settings["width"] or 0) ** 2 * settings["depth"], "a smaller --width or --depth")
     table = _checked(file, "DATA", header)
     wanted = _columns(table, targets, "--targets")
     given = [name for name in table.columns if name not in wanted]
