@@ -540,6 +540,23 @@ print("still here")
 
 
 @pytest.mark.usefixtures("signals")
+def test_a_second_signal_is_an_echo_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(_interrupt.time, "monotonic", lambda: now[0])
+    _interrupt.interrupts_raise()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGHUP)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    now[0] += 2 * _interrupt.TWICE
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert _interrupt.exit_code() == 128 + signal.SIGTERM
+
+
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_an_interrupt_waits_until_results_are_written(tmp_path: Path, number: str) -> None:
     def slow(to: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
@@ -22,7 +23,11 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 GROUPS = ("check", "experiment")
 """Commands that have commands of their own."""
 
+TWICE = 5.0
+"""Seconds in which a second SIGTERM or SIGHUP is the echo of the first."""
+
 _received = 0
+_at = 0.0
 _result_stream: int | None = 1
 
 
@@ -63,13 +68,13 @@ def leave(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
 def _raise(number: int, frame: FrameType | None) -> None:
     """Remember an interrupt, and raise it: code that calls back into Python from C may lose the exception.
 
-    Schedulers often send SIGTERM twice, to a process and to its group; the second one must not disturb the answer to
-    the first. Another Ctrl-C is raised again.
+    Schedulers often send SIGTERM twice, to a process and to its group; the echo must not disturb the answer to the
+    first. Another Ctrl-C is raised again at once.
     """
-    global _received  # noqa: PLW0603
-    again = bool(_received) and number != signal.SIGINT
-    _received = _received or number
-    if not again:
+    global _received, _at
+    echo = bool(_received) and number != signal.SIGINT and time.monotonic() - _at < TWICE
+    if not echo:
+        _received, _at = _received or number, time.monotonic()
         raise KeyboardInterrupt
 
 
