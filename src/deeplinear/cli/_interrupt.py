@@ -2,6 +2,7 @@
 package."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -57,7 +58,8 @@ def leave(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
         os.write(2, f"{INTERRUPTED}\n".encode())
     words = sys.argv[1:]
     if "--json" in words and _result_stream is not None:
-        command = " ".join(words[: 2 if words[0] in GROUPS else 1])
+        names = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+        command = " ".join(names[: 2 if names[:1] and names[0] in GROUPS else 1])
         error = {"kind": "interrupted", "message": INTERRUPTED.removeprefix("dln: ")}
         text = json.dumps({"ok": False, "command": command, "exit_code": code, "error": error}, indent=2)
         with contextlib.suppress(OSError):
