@@ -83,7 +83,7 @@ def test_no_command_writes_over_what_it_reads(
     for name in ("run", "exact"):
         Path(f"{name}.json").write_text('loss = "squared"\nwidths = [2, 2, 2]\nhorizon = 1.0\n')
     if lost == "run.nc":
-        assert dln("simulate", "--widths", "2,2,2", "--horizon", 1, "--out", ".", "--no-plot").exit_code == 0
+        assert dln("simulate", "--widths", "2,2,2", "--horizon", 1, "--out", ".", "--no-plot", "--force").exit_code == 0
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     run = dln(*arguments.split())
     assert run.exit_code == 2 and run.stderr.count("\n") == 1
@@ -253,35 +253,6 @@ def test_decimal_commas_are_refused(tmp_path: Path, name: str, text: str, place:
 def test_commas_between_numbers_are_no_decimal_commas(tmp_path: Path) -> None:
     for text in ("1,2\n3,-0.5\n", "1, 2\n3, -0.5\n"):
         np.testing.assert_array_equal(read_table(kept(tmp_path / "a.txt", text), "DATA").values, NUMBERS)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "others", "kept_too"),
-    [
-        ("regress table.csv --targets b -o .", ["predictions.csv", "regression.png", "regression.svg"], []),
-        ("complete gaps.csv -o full.csv --depth 2 --width 3", ["full-spread.csv"], ["full.png", "predictions.csv"]),
-        ("geodesic a.csv b.csv --depth 2 --out .", ["geodesic.png", "geodesic.svg"], ["predictions.csv"]),
-        ("simulate --widths 2,2 --horizon 1 --points 3 --out .", ["run.png"], ["exact.png"]),
-        ("extrapolate response.csv --out .", ["response-continued.svg"], ["response.svg"]),
-    ],
-)
-def test_files_of_an_earlier_run_are_not_left_beside_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, others: list[str], kept_too: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.savetxt("table.csv", np.random.default_rng(0).normal(size=(20, 2)), delimiter=",", header="a,b", comments="")
-    Path("gaps.csv").write_text("1,2,3\n2,4,6\n3,6,\n4,8,12\n5,,15\n")
-    Path("a.csv").write_text("1,0\n0,1\n")
-    Path("b.csv").write_text("2,0\n0,1\n")
-    np.savetxt("response.csv", 0.5 ** np.arange(9))
-    for name in (*others, *kept_too):
-        Path(name).touch()
-    run = dln(*arguments.split(), "--no-plot")
-    assert run.exit_code == 0 and not any(Path(name).exists() for name in others)
-    assert all(f"dln: {name} was of an earlier run, and is removed.\n" in run.stderr for name in others)
-    assert all(Path(name).exists() for name in kept_too)
-    assert ("full.png was there before" in run.stderr) == ("full.png" in kept_too)
-    assert "removed" not in dln(*arguments.split(), "--no-plot").stderr
 
 
 def test_numbers_in_the_first_line_are_names_if_told_so(tmp_path: Path) -> None:

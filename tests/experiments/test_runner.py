@@ -262,17 +262,20 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "more"), [("SIGINT", ()), ("SIGTERM", ("--executor", "processes"))])
+def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path, number: str, more: tuple[str, ...]) -> None:
+    """Ctrl-C at a terminal, and a batch scheduler, which tells every process of the job."""
     folder = tmp_path / "store"
-    with begin(folder) as process:
+    with begin(folder, *more) as process:
         wait_for(folder, 2, process)
-        os.kill(process.pid, signal.SIGINT)
+        os.killpg(process.pid, getattr(signal, number))
         try:
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + getattr(signal, number), err
     told = json.loads(out)
+    assert told["exit_code"] == process.returncode and told["amounts"]["failed"] == 0
     assert told["ok"] is False and len(told["members"]) >= 2
     assert completed(folder) - len(told["members"]) in (0, 1)  # the signal may come when one is stored, not yet counted
     assert "the same command goes on" in err and "Traceback" not in err

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.cli._files import read_array, read_layers
+from deeplinear.cli._limits import COUNTED, check_memory
 from deeplinear.cli._options import FLOWS, Settings
 from deeplinear.cli._shell import UsageError
 from deeplinear.core import (
@@ -102,6 +102,9 @@ FIRST_LOG_TIME = 1e-4
 
 COPIES = 15
 """States of the size of the network that a run keeps: the stages of an integrator, moments of an optimiser."""
+
+SMALLER = "smaller widths, fewer samples, points or seeds, or smaller probes"
+"""How a run takes less memory."""
 
 WINDOW = 64
 """Records of one member that are computed at once."""
@@ -232,7 +235,12 @@ def build(settings: Settings) -> Run:
 
 
 def _build(settings: Settings) -> Run:
-    _check_memory(_numbers(settings))
+    check_memory(_numbers(settings), SMALLER)
+    if settings["method"] not in FLOWS and (settings["horizon"] or 0) > COUNTED:
+        raise UsageError(
+            f"--horizon counts steps of {settings['method']} and must be at most {COUNTED}, but is "
+            f"{settings['horizon']:g}."
+        )
     key_problem, key_start, key_run = jax.random.split(jax.random.key(settings["seed"]), 3)
     model = DeepLinear(settings["widths"])
     energy, data = _loss(settings, key_problem)
@@ -257,7 +265,7 @@ def _build(settings: Settings) -> Run:
     rules = () if settings["until-loss"] is None else (until(loss, below=settings["until-loss"]),)
     times = _times(settings)
     records = seeds * (WINDOW + (0 if times is None else len(times)))
-    _check_memory(_numbers(settings) + records * sum(math.prod(shape.shape) for shape in shapes))
+    check_memory(_numbers(settings) + records * sum(math.prod(shape.shape) for shape in shapes), SMALLER)
     return Run(problem, starts, method, probes, rules, times, key_run, settings["method"] == "auto")
 
 
@@ -269,19 +277,6 @@ def _numbers(settings: Settings) -> int:
     data = {"regression": samples * (widths[0] + widths[-1]), "sensing": (samples or entries) * entries}
     dense = weights**2 if settings["integrator"] in ("kvaerno5", "exponential") else 0
     return settings["seeds"] * (COPIES * weights + dense) + COPIES * entries + data.get(settings["loss"], 0)
-
-
-def _check_memory(numbers: int) -> None:
-    """Refuse what this machine cannot hold; the compiler would end the program without a word."""
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Not every system tells.
-        return
-    if 8 * numbers > there:
-        raise UsageError(
-            f"the run needs about {8 * numbers / 1e9:.3g} GB of memory, but this machine has {there / 1e9:.3g} GB; "
-            "take smaller widths, fewer samples, points or seeds, or smaller probes."
-        )
 
 
 def _integrator(name: str) -> AbstractIntegrator | None:

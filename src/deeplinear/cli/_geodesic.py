@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array
+from deeplinear.cli._limits import FORMULA_LAYERS, POINTS, check_memory
 from deeplinear.cli._options import Kind, count, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._written import Written
+
+PATHS = 20
+"""Arrays of the size of the path that are there at the same time, its text included."""
 
 NAME = "geodesic"
 """Stem of the files that are written."""
@@ -18,10 +23,10 @@ CERTAIN = 1e-12
 
 
 def _read_depth(value: str) -> float:
-    return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count().read(value)
+    return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count(at_most=FORMULA_LAYERS).read(value)
 
 
-DEPTH = Kind("a positive whole number or inf", "N", _read_depth)
+DEPTH = Kind(f"a positive whole number of at most {FORMULA_LAYERS}, or inf", "N", _read_depth)
 """A number of layers."""
 
 
@@ -33,32 +38,36 @@ def geodesic_command(
     points: str,
     out: str,
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Find the geodesic, say how long it is and how exact, write its path and picture; gives the exit code."""
-    layers, number = read_kind(DEPTH, depth, "--depth"), read_kind(count(at_least=2), points, "--points")
+    layers = read_kind(DEPTH, depth, "--depth")
+    number = read_kind(count(at_least=2, at_most=POINTS), points, "--points")
     first, last = (_square(read_array(path, name), path, name) for path, name in ((start, "A"), (end, "B")))
     if first.shape != last.shape:
         raise UsageError(f"B: {end} must hold a matrix of the shape of A, {_shape(first)}, but holds {_shape(last)}.")
+    check_memory(PATHS * number * first.size, "fewer --points")
     numerics()
     import numpy as np
 
-    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
+    from deeplinear.cli._shell import folder, pictures
     from deeplinear.geometry import geodesic_between
 
     place = folder(out)
-    known = [place / f"{NAME}.csv", *pictures(place / NAME)]
-    keep_inputs(known, {"A": start, "B": end})
+    table, drawn = place / f"{NAME}.csv", pictures(place / NAME)
+    may = [table, *(() if no_plot else drawn)]
+    written = Written("geodesic", may, force=force, read={"A": start, "B": end}, others=drawn)
     try:
         with output_kept_pure():
             found = geodesic_between(first, last, layers, normalised=normalised)
             path = found.path(np.linspace(0.0, 1.0, number)) if found.converged else None
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    files = [] if path is None else [_write(place / f"{NAME}.csv", path)]
+    files = [] if path is None else written.write(lambda to: [_write(to / table.name, path)])
     if path is not None and not no_plot:
-        files += _draw(place, path, f"{Path(start).name} to {Path(end).name}, depth {_word(layers)}")
-    drop_others(known, files)
+        files += _draw(written, path, f"{Path(start).name} to {Path(end).name}, depth {_word(layers)}")
+    written.finish(files)
     code = Code.fine if found.converged else Code.numerical
     told: dict[str, Any] = {
         "length": float(found.length),
@@ -136,11 +145,11 @@ def _write(file: Path, path: Any) -> Path:
     return file
 
 
-def _draw(place: Path, path: Any, title: str) -> list[Path]:
+def _draw(written: Written, path: Any, title: str) -> list[Path]:
     from deeplinear.plots import plot_geodesic, save_figure
 
     try:
-        return save_figure(plot_geodesic(path, title=title), place / NAME)
+        return written.write(lambda to: save_figure(plot_geodesic(path, title=title), to / NAME))
     except (ImportError, ValueError) as error:
         say(f"dln: the path is written, but there is no picture: {error}")
         return []

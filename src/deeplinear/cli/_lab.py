@@ -8,6 +8,7 @@ import threading
 import webbrowser
 from pathlib import Path
 
+from deeplinear.cli._interrupt import SIGNALS
 from deeplinear.cli._shell import Code, UsageError, numerics, print_json, say
 
 MOST_PORTS = 20
@@ -45,7 +46,11 @@ def lab_command(
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=2))
     if browser:
         threading.Timer(0.8, webbrowser.open, [address]).start()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server ends by it, and that is the way to end it
+    # An interrupt is the way to end the server, which answers SIGINT and SIGTERM itself and raises them again.
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            other = number not in (signal.SIGINT, signal.SIGTERM)
+            signal.signal(number, server.handle_exit if other else signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[bound])
     return Code.fine

@@ -6,6 +6,7 @@ from typing import Any
 from deeplinear.cli._files import read_array, read_layers
 from deeplinear.cli._options import SIMULATE, resolve
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._written import Written
 
 RUN = "run.nc"
 """The file of a run in its folder."""
@@ -20,8 +21,9 @@ def landscape_command(
     target: str | None,
     inputs: str | None,
     outputs: str | None,
-    out: str | None,
+    out: str,
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Say where the weights of a file stand, and which saddles its run visited; gives the exit code."""
@@ -29,14 +31,17 @@ def landscape_command(
     numerics()
     import jax.numpy as jnp
 
-    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
+    from deeplinear.cli._shell import folder, pictures
     from deeplinear.core import Trajectory
     from deeplinear.landscape import itinerary, portrait
 
-    place = None if out is None else folder(out)
-    if place is not None:
+    written = None
+    if not no_plot:
+        place = folder(out)
+        portraits, saddles = pictures(place / "landscape"), pictures(place / "saddles")
+        may = [*portraits, *(saddles if path.suffix.lower() == ".nc" else ())]
         read = {"FILE": str(path), "--target": target, "--inputs": inputs, "--outputs": outputs}
-        keep_inputs([*pictures(place / "landscape"), *pictures(place / "saddles")], read)
+        written = Written("landscape", may, force=force, read=read, others=saddles)
     trajectory = None
     if path.suffix.lower() == ".nc":
         trajectory = _trajectory(Trajectory, path)
@@ -61,9 +66,7 @@ def landscape_command(
                     reason = f"Which saddles the run visited cannot be told: {error}"
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    files = [] if place is None or no_plot else _draw(place, path, found, trajectory, visited)
-    if place is not None:
-        drop_others(pictures(place / "saddles"), files)
+    files = [] if written is None else _draw(written, path, found, trajectory, visited)
     if as_json:
         content = {"ok": True, "command": "landscape", "exit_code": 0, "file": str(path), "task": words}
         content |= {"portrait": found.to_json(), "itinerary": None if visited is None else visited.to_json()}
@@ -140,14 +143,16 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _draw(place: Path, path: Path, found: Any, trajectory: Any, visited: Any) -> list[Path]:
+def _draw(written: Written, path: Path, found: Any, trajectory: Any, visited: Any) -> list[Path]:
     from deeplinear.plots import plot_itinerary, plot_portrait, save_figure
 
     files: list[Path] = []
     try:
-        files += save_figure(plot_portrait(found, title=path.name), place / "landscape")
+        files += written.write(lambda to: save_figure(plot_portrait(found, title=path.name), to / "landscape"))
         if visited is not None and visited.visits and "loss" in trajectory.values:
-            files += save_figure(plot_itinerary(trajectory, visited, title=path.name), place / "saddles")
+            drawn = plot_itinerary(trajectory, visited, title=path.name)
+            files += written.write(lambda to: save_figure(drawn, to / "saddles"))
     except ImportError as error:
         say(f"dln: there is no picture: {error}")
+    written.finish(files)
     return files

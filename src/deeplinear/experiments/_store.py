@@ -5,6 +5,7 @@
       checks/completion/theorem-3.3/91ab…/ record.json
       scratch/…                            checkpoints of runs that are not complete yet
       parts/…                              folders being written
+      replaced/…                           folders that were replaced and held more, or something else, than was written
 
 A folder can be copied anywhere and opened with `Store.open_record`. `record.json` holds the digest of every file beside
 it and one of itself, so that a damaged or edited file is noticed.
@@ -15,6 +16,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -38,6 +40,10 @@ FORMAT = 1
 
 RECORD = "record.json"
 LOCK = ".lock"
+REPLACED = "replaced"
+PART = re.compile(r"[0-9a-f]{32}")
+"""Names of folders being written."""
+
 LEFT_BEHIND = 3600.0
 """Seconds after which a folder being written is taken for one that was left behind."""
 
@@ -172,7 +178,7 @@ class Store:
     def put(
         self, kind: str, name: str, key: str, content: Mapping[str, Any], files: Mapping[str, bytes] | None = None
     ) -> Record:
-        """Write a completed run. It is there as a whole or not at all; a damaged one in its place is replaced."""
+        """Write a completed run. It is there as a whole or not at all; what is in its place is replaced."""
         files = files or {}
         body = {
             **content,
@@ -200,12 +206,27 @@ class Store:
         return Record(target, kind, name, key, body)
 
     def _place(self, part: Path, target: Path) -> None:
-        """Rename a whole folder into its place; what stands there is moved out of the way first."""
+        """Rename a whole folder into its place. What stands there is removed if it is exactly what was written, and
+        kept under `replaced` otherwise: somebody may have edited a file, or put one beside the others."""
         aside = part.with_name(uuid.uuid4().hex)
         if os.path.lexists(target):
-            os.rename(target, aside)
+            own = self._untouched(target)
+            kept = self.path / REPLACED / target.relative_to(self.path) / aside.name
+            if not own:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(target, aside if own else kept)
         os.rename(part, target)
         _remove(aside)
+
+    def _untouched(self, folder: Path) -> bool:
+        """Whether a folder holds what was written, all of it and nothing else."""
+        try:
+            record = self.open_record(folder)
+            record.verify()
+            held = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+            return not folder.is_symlink() and held == {RECORD, *record.content["files"]}
+        except (CorruptRecord, OSError, KeyError, TypeError):
+            return False
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -219,6 +240,8 @@ class Store:
     def tidy(self) -> None:
         """Remove what writers that were killed have left."""
         for part in (self.path / "parts").glob("*"):
+            if not PART.fullmatch(part.name):
+                continue
             with contextlib.suppress(OSError):
                 if time.time() - part.lstat().st_mtime > LEFT_BEHIND:
                     _remove(part)
