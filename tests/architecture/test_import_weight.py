@@ -34,7 +34,7 @@ def test_the_package_alone_loads_not_even_jax() -> None:
     assert report("deeplinear") == {"loaded": [], "x64": None, "jax": False}
 
 
-@pytest.mark.parametrize("module", ["deeplinear.dynamics"])
+@pytest.mark.parametrize("module", ["dynamics.simulate"])
 def test_numerical_layers_load_nothing_heavy_and_leave_precision_alone(module: str) -> None:
     """`dynamics` stands above the other numerical layers and loads them all."""
     assert report(module) == {"loaded": [], "x64": False, "jax": True}
