@@ -29,6 +29,10 @@ if TYPE_CHECKING:
         report as report,
         theory as theory,
     )
-    from deeplinear._about import __version__ as __version__, use_64_bit as use_64_bit
+    from deeplinear._about import (
+        __version__ as __version__,
+        keep_programs as keep_programs,
+        use_64_bit as use_64_bit,
+    )
 else:
     __getattr__, __dir__, _ = attach(__name__)  # no __all__: `from deeplinear import *` would load everything
