@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import re
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -132,10 +133,8 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
     Returns:
         Where programs are kept; `None` if `DEEPLINEAR_COMPILED` is `off`.
     """
-    import jax
-
-    given = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if given is not None:
+    given = _jax_setting("jax_compilation_cache_dir")
+    if given:
         return Path(given)
     place = compiled_folder() if folder is None else Path(folder).absolute() / _processor()
     if place is None:
@@ -145,16 +144,34 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
     # A program whose file another process is writing at this moment is compiled instead; JAX would warn of it.
     warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
     for name, value in {"jax_compilation_cache_dir": str(place), **KEEP_ALL}.items():
-        jax.config.update(name, value)
+        _set_jax(name, value)
         os.environ[name.upper()] = str(value)
     return place
 
 
 def prepare() -> None:
-    """Switch JAX to 64-bit numbers, and let it keep what it compiles where that is possible."""
-    use_64_bit()
+    """Switch JAX to 64-bit numbers, and let it keep what it compiles where that is possible.
+
+    JAX is not loaded for it: that takes half a second, which commands that refuse their arguments do without.
+    """
+    _set_jax("jax_enable_x64", True)
     with contextlib.suppress(OSError):
         keep_programs()
+
+
+def _jax_setting(name: str) -> Any:
+    """A setting of JAX, or the one with which it will start."""
+    if "jax" in sys.modules:
+        return getattr(sys.modules["jax"].config, name, None)
+    return os.environ.get(name.upper())
+
+
+def _set_jax(name: str, value: Any) -> None:
+    """Change a setting of JAX, or the one with which it will start."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update(name, value)
+    else:
+        os.environ[name.upper()] = str(value)
 
 
 def compiled_folder() -> Path | None:

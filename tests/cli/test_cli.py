@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from deeplinear.cli._main import app
-from deeplinear.cli._options import INITS, INTEGRATORS, LOSSES, METHODS, SIMULATE, resolve
+from deeplinear.cli._options import INITS, INTEGRATORS, LOSSES, METHODS, PROBES, SIMULATE, resolve
 from deeplinear.core import Trajectory, processors
 
 QUICK = ["--widths", "2,2,2", "--method", "gd", "--lr", "0.1", "--horizon", "40", "--points", "5"]
@@ -122,6 +122,7 @@ def test_tables_of_names_are_complete() -> None:
     assert tuple(_build.INIT) == INITS
     assert tuple(_build.METHOD) == METHODS
     assert tuple(_build.INTEGRATOR) == INTEGRATORS
+    assert tuple(_build.PROBES) == PROBES
 
 
 def test_every_built_in_probe_without_parameters_can_be_named() -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from scipy.integrate import solve_ivp
 
 from deeplinear.core import AbstractField, AbstractIntegrator, Stabilised, phi
-from deeplinear.core._tableaux import DOPRI8, TSIT5
+from deeplinear.core._coefficients import DOPRI8, TSIT5
 from zoo import ALL_INTEGRATORS
 
 

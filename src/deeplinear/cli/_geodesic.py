@@ -38,11 +38,12 @@ def geodesic_command(
     import numpy as np
 
     from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
-    from deeplinear.geometry import geodesic_between
 
     place = folder(out)
     known = [place / f"{NAME}.csv", *pictures(place / NAME)]
     keep_inputs(known, {"A": start, "B": end})
+    from deeplinear.geometry import geodesic_between
+
     try:
         with output_kept_pure():
             found = geodesic_between(first, last, layers, normalised=normalised)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from deeplinear.core._tableaux import DOPRI8, TSIT5, Tableau
+from deeplinear.core._coefficients import DOPRI8, TSIT5, Coefficients
 
 Vector = Float[Array, " size"]
 Scalar = Float[Array, ""]
@@ -80,12 +80,12 @@ class RungeKutta(AbstractIntegrator):
     """Explicit embedded pair whose last stage is the new state (first same as last).
 
     Attributes:
-        tableau: Its coefficients.
+        coefficients: Of its stages and of the error estimate.
         order: Power of the step size in the estimated local error.
         interval: Length of its stable interval on the negative real axis.
     """
 
-    tableau: Tableau = eqx.field(static=True)
+    coefficients: Coefficients = eqx.field(static=True)
     order: int = eqx.field(static=True)
     interval: float = eqx.field(static=True)
 
@@ -101,9 +101,9 @@ class RungeKutta(AbstractIntegrator):
         return jnp.full_like(rho, jnp.inf)
 
     def step(self, field: AbstractField, y: Vector, f: Vector, h: Scalar, rho: Scalar, tolerance: Scalar) -> Step:
-        stages = len(self.tableau.error)
+        stages = len(self.coefficients.error)
         lower = np.zeros((stages, stages))
-        for row, coefficients in enumerate(self.tableau.rows):
+        for row, coefficients in enumerate(self.coefficients.rows):
             lower[row + 1, : row + 1] = coefficients
         weights = jnp.asarray(lower, y.dtype)
 
@@ -113,7 +113,7 @@ class RungeKutta(AbstractIntegrator):
         slopes = jnp.zeros((stages, y.shape[0]), y.dtype).at[0].set(f)
         slopes = jax.lax.fori_loop(1, stages, stage, slopes)
         new = y + h * _combination(weights[-1], slopes)
-        error = h * _combination(jnp.asarray(self.tableau.error, y.dtype), slopes)
+        error = h * _combination(jnp.asarray(self.coefficients.error, y.dtype), slopes)
         return Step(new, slopes[-1], error, jnp.asarray(stages - 1))
 
 

@@ -6,7 +6,7 @@ Those of Tsitouras and of Dormand and Prince as diffrax has them; a test compare
 from typing import NamedTuple
 
 
-class Tableau(NamedTuple):
+class Coefficients(NamedTuple):
     """Coefficients of an explicit pair whose last stage is the new state.
 
     Attributes:
@@ -18,7 +18,7 @@ class Tableau(NamedTuple):
     error: tuple[float, ...]
 
 
-TSIT5 = Tableau(
+TSIT5 = Coefficients(
     (
         (0.161,),
         (-0.008480655492356989, 0.335480655492357),
@@ -31,7 +31,7 @@ TSIT5 = Tableau(
      0.45808210592918686, -0.015151515151515152),
 )  # fmt: skip
 
-DOPRI8 = Tableau(
+DOPRI8 = Coefficients(
     (
         (0.05555555555555555,),
         (0.020833333333333332, 0.0625),
