@@ -55,10 +55,15 @@ def test_empty_files_of_processes_that_were_ended_are_removed(tmp_path: Path) ->
 
 COMPUTE = """
 import sys
-import deeplinear
-deeplinear.use_64_bit()
-kept = deeplinear.keep_programs(*sys.argv[1:]) if sys.argv[1:] != ["none"] else None
+import deeplinear, deeplinear._about
+if sys.argv[1:] == ["dln"]:
+    deeplinear._about.prepare()
+    assert "jax" not in sys.modules
+else:
+    deeplinear.use_64_bit()
+kept = deeplinear.keep_programs(*sys.argv[2:]) if sys.argv[1:] != ["nowhere"] else None
 import jax
+assert jax.config.jax_enable_x64
 assert float(jax.jit(lambda x: 2 * x + 1)(3.0)) == 7.0
 print(kept)
 """
@@ -78,12 +83,12 @@ def test_every_program_is_kept_where_that_is_asked_for_and_nowhere_else(tmp_path
         assert (process.returncode, said) == (0, "")
         return shown.strip()
 
-    assert ended(start("none")) == "None" and list(tmp_path.iterdir()) == []
-    first, second = [ended(one) for one in [start(), start()]]
+    assert ended(start("nowhere")) == "None" and list(tmp_path.iterdir()) == []
+    first, second = [ended(one) for one in [start("user"), start("dln")]]
     assert first == second and Path(first).is_relative_to(tmp_path / "cache" / "deeplinear")
     programs = {path: path.stat().st_mtime_ns for path in Path(first).glob("*-cache")}
     assert any("lambda" in path.name for path in programs)  # it took milliseconds to compile
-    assert ended(start()) == first
+    assert ended(start("dln")) == first
     assert {path: path.stat().st_mtime_ns for path in Path(first).glob("*-cache")} == programs
-    named = Path(ended(start(str(tmp_path / "own"))))
+    named = Path(ended(start("user", str(tmp_path / "own"))))
     assert named.parent == tmp_path / "own" and len(list(named.glob("*-cache"))) == len(programs)

@@ -30,7 +30,7 @@ def simulate(*arguments: object) -> dict:
 
 # --- Help and versions ------------------------------------------------------------------------------------------------
 
-HEAVY = ("jax", "matplotlib", "deeplinear.core", "deeplinear.dynamics", "scipy", "xarray")
+HEAVY = ("jax", "matplotlib", "numpy", "deeplinear.core", "deeplinear.dynamics", "scipy", "xarray")
 
 LIGHT = (
     ["--help"],

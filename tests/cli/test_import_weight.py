@@ -46,8 +46,8 @@ MOST: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
         (),
     ),
 }
-"""By command: sub-packages beside `cli` it may load files of, modules of this package at most, and of the packages below
-those it needs."""
+"""By command: sub-packages beside `cli` it may load files of, modules of this package at most, and heavy packages of
+those below that it needs."""
 
 
 @pytest.fixture(scope="module")
