@@ -57,7 +57,7 @@ def test_a_name_that_is_not_there_is_refused_and_all_names_are_listed() -> None:
     from deeplinear import exact
 
     with pytest.raises(AttributeError, match="has no attribute 'solv'"):
-        exact.solv  # pyright: ignore  # noqa: B018
+        exact.solv  # noqa: B018
     assert "solve" in dir(exact) and all(hasattr(exact, name) for name in dir(exact))
     assert {"core", "use_64_bit", "keep_programs"} <= set(dir(deeplinear))
     scope: dict = {}

@@ -33,7 +33,11 @@ MOST: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
     "ranks layers.npz": (("core", "diagnosis", "nonlinear"), 30, ()),
     "extrapolate response.csv --no-plot": (("core", "models", "recurrent"), 35, ()),
     "geodesic a.csv b.csv --depth 1 --no-plot": (("core", "geometry", "models"), 45, ()),
-    "exact --widths 4,2,2 --horizon 5 --no-plot": ((*ENGINE, "exact", "following", "plots", "report"), 95, ()),
+    "exact --widths 4,2,2 --init lambda-balanced --horizon 5 --no-plot": (
+        (*ENGINE, "exact", "following", "plots", "report"),
+        95,
+        (),
+    ),
     "simulate --widths 2,2,2 --horizon 1 --no-plot": (
         (*ENGINE, "exact", "following", "plots", "report"),
         95,

@@ -91,8 +91,8 @@ def _check_files(settings: Settings) -> None:
     for name in ("target", "mask", "inputs", "outputs"):
         if small(settings[name]):
             read_array(settings[name], name)
-    start = settings["init-file"] if settings["init"] == "file" else None
-    if small(start) and str(start).lower().endswith(".npz"):
+    start = str(settings["init-file"])
+    if settings["init"] == "file" and start.lower().endswith(".npz") and small(start):
         read_layers(start, "init-file")
 
 
