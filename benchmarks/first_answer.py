@@ -27,6 +27,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
+jax.config.update("jax_enable_x64", True)  # as in the processes that are measured
 from common import describe, load, machine, results_path, save, table
 from first_programs import OURS, PEERS
 
