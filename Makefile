@@ -72,7 +72,7 @@ test: lint browser ## Everything a change must pass: check and the tests
 	[ $$tests -eq 0 ] && exit $$wrong; exit $$tests
 
 bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/performance.md
-	@set -e; for script in completion ensemble exact distances recurrent saddles sparse cluster \
+	@set -e; for script in first_answer completion ensemble exact distances recurrent saddles sparse cluster \
 	    flow landscape geometry identification records regression imputation; do \
 	  echo "== benchmarks/$$script.py"; $(PY) benchmarks/$$script.py; \
 	done

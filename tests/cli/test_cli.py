@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from deeplinear.cli import _interrupt
 from deeplinear.cli._main import app
-from deeplinear.cli._options import INITS, INTEGRATORS, LOSSES, METHODS, SIMULATE, resolve
+from deeplinear.cli._options import INITS, INTEGRATORS, LOSSES, METHODS, PROBES, SIMULATE, resolve
 from deeplinear.cli._written import Written
 from deeplinear.core import Trajectory, processors
 
@@ -34,7 +34,7 @@ def simulate(*arguments: object) -> dict:
 
 # --- Help and versions ------------------------------------------------------------------------------------------------
 
-HEAVY = ("jax", "matplotlib", "deeplinear.core", "deeplinear.dynamics", "scipy", "xarray")
+HEAVY = ("jax", "matplotlib", "numpy", "deeplinear.core", "deeplinear.dynamics", "scipy", "xarray")
 
 LIGHT = (
     ["--help"],
@@ -126,13 +126,15 @@ def test_tables_of_names_are_complete() -> None:
     assert tuple(_build.INIT) == INITS
     assert tuple(_build.METHOD) == METHODS
     assert tuple(_build.INTEGRATOR) == INTEGRATORS
+    assert tuple(_build.PROBES) == PROBES
 
 
 def test_every_built_in_probe_without_parameters_can_be_named() -> None:
     from deeplinear import probes
     from deeplinear.cli import _build
 
-    names = {item.name for item in vars(probes).values() if isinstance(item, probes.FunctionProbe)}
+    offered = [getattr(probes, name) for name in dir(probes)]
+    names = {item.name for item in offered if isinstance(item, probes.FunctionProbe)}
     assert "singular_values" in names
     assert names <= set(_build.PROBES)
 

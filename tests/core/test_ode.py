@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float
 from scipy.integrate import solve_ivp
 
 from deeplinear.core import AbstractField, AbstractIntegrator, Stabilised, phi
+from deeplinear.core._coefficients import DOPRI8, TSIT5
 from zoo import ALL_INTEGRATORS
 
 
@@ -131,3 +133,11 @@ def test_stabilised_methods_damp_the_whole_spectrum(case, product: float) -> Non
     assert amplification.max() <= 1 + 1e-10
     # Away from zero the damping is strict.
     assert amplification[np.asarray(rates) * product > 5].max(initial=0.0) < 0.99
+
+
+@pytest.mark.parametrize(("own", "known"), [(TSIT5, diffrax.Tsit5), (DOPRI8, diffrax.Dopri8)], ids=["tsit5", "dopri8"])
+def test_the_coefficients_are_those_of_diffrax_to_the_last_digit(own, known) -> None:
+    assert own.rows == tuple(tuple(row.tolist()) for row in known.tableau.a_lower)
+    assert (*own.rows[-1], 0.0) == tuple(known.tableau.b_sol.tolist()) and own.error == tuple(
+        known.tableau.b_error.tolist()
+    )

@@ -63,7 +63,6 @@ def extrapolate_command(
     system = None if student is None else _student(student)
     numerics()
     from deeplinear.cli._shell import folder, pictures
-    from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
 
     stem = folder(out) / f"{Path(file).stem}-continued"
     table = stem.with_name(f"{stem.name}.csv")
@@ -72,6 +71,8 @@ def extrapolate_command(
     written = Written("extrapolate", may, force=force, read={"RESPONSE": file, "--student": student}, others=drawn)
     if wanted - length > MANY:
         say(f"Bounds on {wanted - length} numbers take linear programmes each, some minutes for hundreds of them.")
+    from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
+
     try:
         with output_kept_pure():
             found = continuation(values[:length], wanted, tolerance=accuracy, reach=radius)

@@ -52,12 +52,13 @@ def geodesic_command(
     import numpy as np
 
     from deeplinear.cli._shell import folder, pictures
-    from deeplinear.geometry import geodesic_between
 
     place = folder(out)
     table, drawn = place / f"{NAME}.csv", pictures(place / NAME)
     may = [table, *(() if no_plot else drawn)]
     written = Written("geodesic", may, force=force, read={"A": start, "B": end}, others=drawn)
+    from deeplinear.geometry import geodesic_between
+
     try:
         with output_kept_pure():
             found = geodesic_between(first, last, layers, normalised=normalised)

@@ -50,7 +50,6 @@ def identify_command(
     numerics()
     from deeplinear.cli._interrupt import interrupts_raise
     from deeplinear.cli._shell import folder, pictures
-    from deeplinear.core import NumericalError
     from deeplinear.report import progress_bar
 
     stem = folder(out) / Path(file).stem
@@ -60,6 +59,8 @@ def identify_command(
     seen = len(u) - (max(1, round(share * len(u))) if share > 0 else 0)
     check_columns(u, of_inputs, "DATA")
     check_columns(y, of_outputs, "DATA")
+    from deeplinear.core import NumericalError
+
     interrupts_raise()
     try:
         with output_kept_pure(), progress_bar("identifying") as progress:

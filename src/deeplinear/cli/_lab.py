@@ -19,12 +19,6 @@ def lab_command(
     host: str, port: int | None, public: bool, names: str | None, store: str, browser: bool, warm: bool, as_json: bool
 ) -> Code:
     """Serve until interrupted."""
-    try:
-        import uvicorn
-
-        from deeplinear.lab import Settings, create_app
-    except ImportError as error:
-        raise UsageError(f"the lab needs the extra 'lab': pip install 'deeplinear[lab]' ({error}).") from None
     if not _is_loopback(host) and not public:
         raise UsageError(
             f"--host: {host} can be reached from other machines, and the lab has no passwords; add --public if that is "
@@ -32,6 +26,12 @@ def lab_command(
         )
     if Path(store).exists() and not Path(store).is_dir():
         raise UsageError(f"--store: {store} must be a folder, but is a file.")
+    try:
+        import uvicorn
+
+        from deeplinear.lab import Settings, create_app
+    except ImportError as error:
+        raise UsageError(f"the lab needs the extra 'lab': pip install 'deeplinear[lab]' ({error}).") from None
     numerics()
     bound = _bind(host, port)
     asked = tuple(name.strip().lower() for name in (names or "").split(",") if name.strip())

@@ -28,12 +28,12 @@ def landscape_command(
 ) -> Code:
     """Say where the weights of a file stand, and which saddles its run visited; gives the exit code."""
     path = _path(file)
+    if (inputs is None) != (outputs is None):
+        raise UsageError("--inputs and --outputs belong together; give both.")
+    if target is not None and inputs is not None:
+        raise UsageError("--target and --inputs both say what is learned; give one of them.")
     numerics()
-    import jax.numpy as jnp
-
     from deeplinear.cli._shell import folder, pictures
-    from deeplinear.core import Trajectory
-    from deeplinear.landscape import itinerary, portrait
 
     written = None
     if not no_plot:
@@ -42,12 +42,12 @@ def landscape_command(
         may = [*portraits, *(saddles if path.suffix.lower() == ".nc" else ())]
         read = {"FILE": str(path), "--target": target, "--inputs": inputs, "--outputs": outputs}
         written = Written("landscape", may, force=force, read=read, others=saddles)
-    trajectory = None
-    if path.suffix.lower() == ".nc":
-        trajectory = _trajectory(Trajectory, path)
-        layers = trajectory.params
-    else:
-        layers = read_layers(str(path), "FILE")
+    trajectory = _trajectory(path) if path.suffix.lower() == ".nc" else None
+    layers = read_layers(str(path), "FILE") if trajectory is None else trajectory.params
+    import jax.numpy as jnp
+
+    from deeplinear.landscape import itinerary, portrait
+
     layers = tuple(jnp.asarray(layer) for layer in layers)
     problem, words = _task(layers, trajectory, target, inputs, outputs)
     try:
@@ -101,9 +101,11 @@ def _path(file: str) -> Path:
     return path
 
 
-def _trajectory(kind: Any, path: Path) -> Any:
+def _trajectory(path: Path) -> Any:
+    from deeplinear.core import Trajectory
+
     try:
-        trajectory = kind.load(path)
+        trajectory = Trajectory.load(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"FILE: {error}") from None
     if trajectory.is_ensemble:
@@ -115,10 +117,6 @@ def _task(layers: Any, trajectory: Any, target: str | None, inputs: str | None, 
     """The problem, from files or from the settings of the run, and where it came from."""
     from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 
-    if (inputs is None) != (outputs is None):
-        raise UsageError("--inputs and --outputs belong together; give both.")
-    if target is not None and inputs is not None:
-        raise UsageError("--target and --inputs both say what is learned; give one of them.")
     try:
         model = DeepLinear((layers[0].shape[1], *(layer.shape[0] for layer in layers)))
         model.check(layers, "FILE")

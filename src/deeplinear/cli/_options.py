@@ -146,6 +146,13 @@ INITS = (
 METHODS = ("flow", "auto", "gd", "momentum", "adam", "rmsprop", "adagrad", "sgd")
 FLOWS = ("flow", "auto")
 INTEGRATORS = ("auto", "tsit5", "dopri8", "kvaerno5", "stabilised", "exponential")
+PROBES = (
+    *("loss", "gradient_norm", "product", "singular_values", "product_effective_rank", "product_stable_rank"),
+    *("product_nuclear_norm", "product_numerical_rank", "layer_norms", "layer_balancedness", "layer_lambda"),
+    *("layer_lambda_residual", "layer_lambda_operator_residual", "layer_alignment", "ntk", "weights"),
+    *("layer_singular_values", "conserved", "drift", "kernel_distance", "kernel_movement", "left_alignment"),
+    *("right_alignment", "mode_strengths", "reconstruction_error", "held_out_error"),
+)
 SPACINGS = ("linear", "log")
 
 _FILE = text("the name of a file", "FILE")

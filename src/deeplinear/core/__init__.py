@@ -1,61 +1,68 @@
 """The ground: annotations, errors, linear algebra, integrators, trajectories."""
 
-from deeplinear._about import near_name as near_name
-from deeplinear.core._arrays import as_array as as_array
-from deeplinear.core._describe import describe as describe
-from deeplinear.core._errors import (
-    RESULTS as RESULTS,
-    HypothesisError as HypothesisError,
-    NumericalError as NumericalError,
-    check_count as check_count,
-    check_finite as check_finite,
-    check_key as check_key,
-    check_number as check_number,
-    check_shape as check_shape,
-    check_size as check_size,
-    check_x64 as check_x64,
-    is_concrete as is_concrete,
-)
-from deeplinear.core._exponential import Exponential as Exponential, phi as phi
-from deeplinear.core._files import replacing as replacing
-from deeplinear.core._integrate import Integral as Integral, integrate as integrate
-from deeplinear.core._layers import checked_layer as checked_layer, checked_params as checked_params
-from deeplinear.core._linalg import (
-    add_scaled as add_scaled,
-    flatten as flatten,
-    inner as inner,
-    norm as norm,
-    random_orthogonal as random_orthogonal,
-    spectrum as spectrum,
-    svd as svd,
-    unflatten as unflatten,
-)
-from deeplinear.core._machine import (
-    SHARE as SHARE,
-    drop_programs as drop_programs,
-    make_room as make_room,
-    one_at_a_time as one_at_a_time,
-    processors as processors,
-    resident_memory as resident_memory,
-)
-from deeplinear.core._ode import (
-    AbstractField as AbstractField,
-    AbstractIntegrator as AbstractIntegrator,
-    Implicit as Implicit,
-    RungeKutta as RungeKutta,
-    Step as Step,
-    dopri8 as dopri8,
-    kvaerno5 as kvaerno5,
-    tsit5 as tsit5,
-)
-from deeplinear.core._ranks import (
-    effective_rank as effective_rank,
-    nuclear_norm as nuclear_norm,
-    numerical_rank as numerical_rank,
-    spectrum_effective_rank as spectrum_effective_rank,
-    spectrum_stable_rank as spectrum_stable_rank,
-    stable_rank as stable_rank,
-)
-from deeplinear.core._stabilised import Stabilised as Stabilised
-from deeplinear.core._trajectory import Trajectory as Trajectory, netcdf_bytes as netcdf_bytes
-from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack
+from typing import TYPE_CHECKING
+
+from deeplinear._lazy import attach
+
+if TYPE_CHECKING:
+    from deeplinear._about import near_name as near_name
+    from deeplinear.core._arrays import as_array as as_array
+    from deeplinear.core._describe import describe as describe
+    from deeplinear.core._errors import (
+        RESULTS as RESULTS,
+        HypothesisError as HypothesisError,
+        NumericalError as NumericalError,
+        check_count as check_count,
+        check_finite as check_finite,
+        check_key as check_key,
+        check_number as check_number,
+        check_shape as check_shape,
+        check_size as check_size,
+        check_x64 as check_x64,
+        is_concrete as is_concrete,
+    )
+    from deeplinear.core._exponential import Exponential as Exponential, phi as phi
+    from deeplinear.core._files import replacing as replacing
+    from deeplinear.core._integrate import Integral as Integral, integrate as integrate
+    from deeplinear.core._layers import checked_layer as checked_layer, checked_params as checked_params
+    from deeplinear.core._linalg import (
+        add_scaled as add_scaled,
+        flatten as flatten,
+        inner as inner,
+        norm as norm,
+        random_orthogonal as random_orthogonal,
+        spectrum as spectrum,
+        svd as svd,
+        unflatten as unflatten,
+    )
+    from deeplinear.core._machine import (
+        SHARE as SHARE,
+        drop_programs as drop_programs,
+        make_room as make_room,
+        one_at_a_time as one_at_a_time,
+        processors as processors,
+        resident_memory as resident_memory,
+    )
+    from deeplinear.core._ode import (
+        AbstractField as AbstractField,
+        AbstractIntegrator as AbstractIntegrator,
+        Implicit as Implicit,
+        RungeKutta as RungeKutta,
+        Step as Step,
+        dopri8 as dopri8,
+        kvaerno5 as kvaerno5,
+        tsit5 as tsit5,
+    )
+    from deeplinear.core._ranks import (
+        effective_rank as effective_rank,
+        nuclear_norm as nuclear_norm,
+        numerical_rank as numerical_rank,
+        spectrum_effective_rank as spectrum_effective_rank,
+        spectrum_stable_rank as spectrum_stable_rank,
+        stable_rank as stable_rank,
+    )
+    from deeplinear.core._stabilised import Stabilised as Stabilised
+    from deeplinear.core._trajectory import Trajectory as Trajectory, netcdf_bytes as netcdf_bytes
+    from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack
+else:
+    __getattr__, __dir__, __all__ = attach(__name__)

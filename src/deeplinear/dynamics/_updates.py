@@ -15,9 +15,7 @@ array, so that a sweep over it compiles once. With $g$ the gradient of the whole
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from deeplinear.core import Params, add_scaled, check_number, is_concrete
@@ -104,8 +102,6 @@ class Momentum(AbstractUpdate[MomentumState]):
         1.0
     """
 
-    # The damped rule starts with an undamped gradient, which optax.trace does not offer.
-
     lr: Float[Array, ""]
     momentum: Float[Array, ""]
     dampening: Float[Array, ""]
@@ -163,8 +159,6 @@ class Adam(AbstractUpdate[AdamState]):
         0.1
     """
 
-    # optax.scale_by_adam raises floats to an int32 count, which strict dtype promotion refuses.
-
     lr: Float[Array, ""]
     b1: Float[Array, ""]
     b2: Float[Array, ""]
@@ -194,7 +188,7 @@ class Adam(AbstractUpdate[AdamState]):
         return add_scaled(params, -self.lr, direction), AdamState(steps, mean, square)
 
 
-class RMSProp(AbstractUpdate[optax.OptState]):
+class RMSProp(AbstractUpdate[Params]):
     r"""RMSProp: $v \leftarrow \alpha v + (1-\alpha) g^2$, $\theta \leftarrow \theta - \eta\,g/(\sqrt v+\epsilon)$.
 
     Not centred, without momentum; $v$ starts at zero and is not corrected for it.
@@ -221,19 +215,16 @@ class RMSProp(AbstractUpdate[optax.OptState]):
         self.decay = _decay("RMSProp", "decay", decay)
         self.eps = _nonnegative("RMSProp", "eps", eps)
 
-    def _transformation(self) -> optax.GradientTransformation:
-        return optax.scale_by_rms(decay=self.decay, eps=self.eps, eps_in_sqrt=False)
-
-    def init(self, params: Params) -> optax.OptState:
+    def init(self, params: Params) -> Params:
         """Zero second moment."""
-        return self._transformation().init(params)
+        return _zeros(params)
 
-    def step(
-        self, problem: Problem, params: Params, state: optax.OptState, key: Key[Array, ""]
-    ) -> tuple[Params, optax.OptState]:
+    def step(self, problem: Problem, params: Params, state: Params, key: Key[Array, ""]) -> tuple[Params, Params]:
         """One step along the scaled gradient."""
-        direction, state = self._transformation().update(problem.gradient(params), state)
-        return jax.tree.map(lambda p, d: p - self.lr * d, params, direction), state
+        gradient = problem.gradient(params)
+        squares = tuple(self.decay * v + (1 - self.decay) * g**2 for v, g in zip(state, gradient, strict=True))
+        direction = tuple(g / (jnp.sqrt(v) + self.eps) for g, v in zip(gradient, squares, strict=True))
+        return add_scaled(params, -self.lr, direction), squares
 
 
 class Adagrad(AbstractUpdate[Params]):
@@ -250,8 +241,6 @@ class Adagrad(AbstractUpdate[Params]):
         >>> round(float(params[0][0, 0]), 6)
         0.1
     """
-
-    # optax.scale_by_rss puts eps inside the root.
 
     lr: Float[Array, ""]
     eps: Float[Array, ""]
