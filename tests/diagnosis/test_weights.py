@@ -66,13 +66,13 @@ def test_safetensors_that_are_not_well_formed(tmp_path: Path) -> None:
     (tmp_path / "g.safetensors").write_bytes(struct.pack("<Q", 3) + b"{]}")
     cases |= {
         name: (tmp_path / f"{name}.safetensors", words)
-        for name, words in {"d": "3 bytes", "e": "1,000,000 bytes", "f": "no JSON object", "g": "no JSON"}.items()
+        for name, words in {"d": "3 bytes", "e": "1,000,000 bytes", "f": "no JSON object", "g": "not JSON"}.items()
     }
     for number, shape in enumerate((2.5, [2.0, 2], ["2", 2], [-2, -2], [True, 4], [2**70, 2])):
         entry = {"dtype": "F64", "shape": shape, "data_offsets": [0, 32]}
         cases[f"s{number}"] = write_safetensors(tmp_path / f"s{number}.safetensors", good, a=entry), "well-formed"
     (tmp_path / "deep.safetensors").write_bytes(struct.pack("<Q", 10**5) + b"[" * 10**5)
-    cases["deep"] = tmp_path / "deep.safetensors", "no JSON"
+    cases["deep"] = tmp_path / "deep.safetensors", "nested deeper"
     for path, words in cases.values():
         with pytest.raises((ValueError, TypeError), match=words):
             load_weights(path)

@@ -108,4 +108,5 @@ def _numbers(arrays: list[StoredArray], path: str, where: str) -> tuple[np.ndarr
         if array.dtype.kind not in "biufO":
             raise UsageError(f"{flag(where)}: {path} must hold real numbers, but holds values of type {array.dtype}.")
     check_together(arrays)
-    return tuple(array.read().astype(float) for array in arrays)
+    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
+        return tuple(array.read().astype(float) for array in arrays)

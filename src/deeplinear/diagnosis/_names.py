@@ -47,7 +47,8 @@ def as_array(name: str, value: Any) -> np.ndarray:
         raise TypeError(f"{WHERE}: '{name}' must be real, but is complex.")
     if array.dtype.kind not in "iuf":
         raise _no_numbers(name, array.dtype)
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
+        return array.astype(np.float64)
 
 
 def _no_numbers(name: str, dtype: object) -> TypeError:

@@ -36,7 +36,7 @@ MAGIC = b"\x93NUMPY"
 
 FIELD = re.compile(
     rb"""(['"])(descr|fortran_order|shape)\1:(?:"""
-    rb"""(['"])(?P<kind>[<>|=]?[A-Za-z?][0-9]{0,9}(?:\[[0-9A-Za-z]{1,8}\])?)\3"""
+    rb"""(['"])(?P<kind>[<>|=]?(?:[biufcSUV][0-9]{1,9}|[mM]8(?:\[[0-9A-Za-z]{1,8}\])?|O|\?))\3"""
     rb"""|(?P<flag>True|False)|\((?P<shape>(?:[0-9]{1,19}L?,)*(?:[0-9]{1,19}L?)?)\)),?"""
 )
 """An entry of the header of an .npy file without white space."""
@@ -136,7 +136,8 @@ class StoredArray:
         array = raw.reshape(self.shape, order="F" if by_columns else "C")
         if kind == "BF16":
             array = (array.astype(np.uint32) << 16).view(np.float32)
-        return array.astype(dtype, copy=False)
+        with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
+            return array.astype(dtype, copy=False)
 
     def _numbers(self, file: IO[bytes], stored: np.dtype) -> np.ndarray:
         """Return the entries as a vector, read piece by piece."""

@@ -39,6 +39,11 @@ class _Array:
         self.numbers = np.empty(0, np.uint8)
 
 
+def _quoted(value: Any) -> str:
+    """Return a short text for messages; that of a nested value may take for ever, or recurse too deeply."""
+    return f"{value[:20]!r}" if isinstance(value, str | bytes) else type(value).__name__
+
+
 def _reconstruct(arguments: tuple[Any, ...]) -> _Array:
     if not arguments or arguments[0] is not KNOWN["numpy.ndarray"]:
         raise _Damaged("it makes something other than an array")
@@ -48,7 +53,7 @@ def _reconstruct(arguments: tuple[Any, ...]) -> _Array:
 def _dtype(arguments: tuple[Any, ...]) -> _Bytes:
     kind = arguments[0] if arguments else None
     if kind not in ("u1", b"u1"):
-        raise _Damaged(f"its numbers are of the kind {kind!r:.20}, and only arrays of bytes are read")
+        raise _Damaged(f"its numbers are of the kind {_quoted(kind)}, and only arrays of bytes are read")
     return _Bytes()
 
 
@@ -185,8 +190,8 @@ class _Machine:
     def named(self, module: Any, name: Any) -> None:
         found = KNOWN.get(f"{module}.{name}") if isinstance(module, str) and isinstance(name, str) else None
         if found is None:
-            asked = f"{str(module)[:40]}.{str(name)[:40]}"
-            raise _Damaged(f"it asks for {asked}, and only arrays of bytes are read")
+            asked = ".".join(part if isinstance(part, str) else _quoted(part) for part in (module, name))
+            raise _Damaged(f"it asks for {asked[:80]}, and only arrays of bytes are read")
         self.push(found)
 
     def named_by_stack(self) -> None:
