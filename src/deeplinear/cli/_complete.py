@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deeplinear.cli._lines import as_number
-from deeplinear.cli._options import choice, count, number, read_kind
+from deeplinear.cli._options import MOST_LAYERS, choice, count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._tables import EntryList, Table, names_of, read_entries, read_table, write_table
 
@@ -91,7 +91,7 @@ def complete_command(
 def _settings(given: dict[str, str | None]) -> dict[str, Any]:
     """Settings of the estimator; those that were not given keep its defaults."""
     kinds = {
-        "depth": count(at_least=2),
+        "depth": count(at_least=2, at_most=MOST_LAYERS),
         "width": count(),
         "scale": number(above=0),
         "held_out": number(at_least=0, at_most=0.9),

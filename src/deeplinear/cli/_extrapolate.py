@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array, read_named
-from deeplinear.cli._options import count, number, read_kind
+from deeplinear.cli._options import MOST_ENTRIES, count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 
 MANY = 100
@@ -31,7 +31,7 @@ def extrapolate_command(
 ) -> Code:
     """Say how the numbers go on and what decides it, judge a student, write table and picture; gives the exit code."""
     accuracy = read_kind(number(above=0, at_most=1), tolerance, "--tolerance")
-    length = None if known is None else read_kind(count(at_least=2), known, "--known")
+    length = None if known is None else read_kind(count(at_least=2, at_most=MOST_ENTRIES), known, "--known")
     radius = None if reach is None else read_kind(number(above=0), reach, "--reach")
     values = read_array(file, "RESPONSE")
     if values.ndim == 2 and 1 in values.shape:
@@ -45,7 +45,11 @@ def extrapolate_command(
     length = len(values) if length is None else length
     if length > len(values):
         raise UsageError(f"--known must be from 2 to the {len(values)} numbers of RESPONSE, but is {length}.")
-    wanted = max(LEAST, 2 * length) if horizon is None else read_kind(count(at_least=2), horizon, "--horizon")
+    wanted = (
+        max(LEAST, 2 * length)
+        if horizon is None
+        else read_kind(count(at_least=2, at_most=MOST_ENTRIES), horizon, "--horizon")
+    )
     if wanted <= length:
         raise UsageError(f"--horizon must be more than the {length} known numbers, but is {wanted}; or give --known.")
     system = None if student is None else _student(student)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array
-from deeplinear.cli._options import Kind, count, read_kind
+from deeplinear.cli._options import MOST_ENTRIES, MOST_LAYERS, Kind, count, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 
 NAME = "geodesic"
@@ -14,10 +14,10 @@ NAME = "geodesic"
 
 
 def _read_depth(value: str) -> float:
-    return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count().read(value)
+    return math.inf if value.strip().lower() in ("inf", "infinity", "∞") else count(at_most=MOST_LAYERS).read(value)
 
 
-DEPTH = Kind("a positive whole number or inf", "N", _read_depth)
+DEPTH = Kind(f"a positive whole number of at most {MOST_LAYERS}, or inf", "N", _read_depth)
 """A number of layers."""
 
 
@@ -32,7 +32,10 @@ def geodesic_command(
     as_json: bool,
 ) -> Code:
     """Find the geodesic, say how long it is and how exact, write its path and picture; gives the exit code."""
-    layers, number = read_kind(DEPTH, depth, "--depth"), read_kind(count(at_least=2), points, "--points")
+    layers, number = (
+        read_kind(DEPTH, depth, "--depth"),
+        read_kind(count(at_least=2, at_most=MOST_ENTRIES), points, "--points"),
+    )
     first, last = (read_array(path, name) for path, name in ((start, "A"), (end, "B")))
     numerics()
     import numpy as np

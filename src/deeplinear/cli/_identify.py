@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from deeplinear.cli._options import count, number, read_kind
+from deeplinear.cli._options import MOST_ENTRIES, MOST_STATES, count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._tables import check_columns, column_places, read_table, with_own_names, without_gaps
 
@@ -32,12 +32,13 @@ def identify_command(
     as_json: bool,
 ) -> Code:
     """Identify a system, say what it is and how well it predicts, write it; gives the exit code."""
+    entries = count(at_least=2, at_most=MOST_ENTRIES)
     settings: dict[str, Any] = {
-        "order": None if order is None else read_kind(count(at_least=0), order, "--order"),
-        "memory": None if memory is None else read_kind(count(at_least=2), memory, "--memory"),
-        "states": read_kind(count(), states, "--states"),
+        "order": None if order is None else read_kind(count(at_least=0, at_most=MOST_STATES), order, "--order"),
+        "memory": None if memory is None else read_kind(entries, memory, "--memory"),
+        "states": read_kind(count(at_most=MOST_STATES), states, "--states"),
         "steps": read_kind(count(), steps, "--steps"),
-        "horizon": None if horizon is None else read_kind(count(at_least=2), horizon, "--horizon"),
+        "horizon": None if horizon is None else read_kind(entries, horizon, "--horizon"),
         "random_state": 0 if seed is None else read_kind(count(at_least=0, at_most=2**32 - 1), seed, "--seed"),
         "start": "rest" if rest else "unknown",
         "feed_through": not no_feed_through,

@@ -57,6 +57,10 @@ def number(
     return Kind(text, "NUMBER", read)
 
 
+MOST_LAYERS, MOST_STATES, MOST_ENTRIES = 1000, 1000, 1_000_000
+"""Layers of a network, states of a recurrent one, entries of a response: more would take all memory."""
+
+
 def count(*, at_least: int = 1, at_most: int = 2**63 - 1) -> Kind:
     """A whole number within bounds; `1e6` is one too."""
 
@@ -75,16 +79,17 @@ def count(*, at_least: int = 1, at_most: int = 2**63 - 1) -> Kind:
     return Kind(f"a whole number of at least {at_least}{top}", "N", read)
 
 
-def listed(item: Kind, example: str) -> Kind:
-    """One or more values, separated by commas in a flag, a list in a file."""
+def listed(item: Kind, example: str, most: int | None = None) -> Kind:
+    """One or more values, separated by commas in a flag, a list in a file; no more than `most`."""
 
     def read(value: Any) -> tuple[Any, ...]:
         parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-        if not isinstance(parts, list) or not parts:
+        if not isinstance(parts, list) or not parts or (most is not None and len(parts) > most):
             raise ValueError
         return tuple(item.read(part) for part in parts)
 
-    return Kind(f"a list such as {example}, each {item.wanted}", f"{item.metavar},…", read)
+    top = "" if most is None else f" and at most {most} of them"
+    return Kind(f"a list such as {example}, each {item.wanted}{top}", f"{item.metavar},…", read)
 
 
 def text(wanted: str, metavar: str) -> Kind:
@@ -167,7 +172,9 @@ def _but(options: tuple[str, ...], *without: str) -> tuple[str, ...]:
 
 SEED = Option("seed", count(at_least=0), 0, "Run", "seed of all randomness")
 
-WIDTHS = Option("widths", listed(count(), "10,10,10"), (10, 10, 10), "Problem", "widths of all layers, input first")
+WIDTHS = Option(
+    "widths", listed(count(), "10,10,10", MOST_LAYERS + 1), (10, 10, 10), "Problem", "widths of all layers, input first"
+)
 
 SIMULATE = (
     WIDTHS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deeplinear.cli._options import choice, count, number, read_kind
+from deeplinear.cli._options import MOST_LAYERS, choice, count, number, read_kind
 from deeplinear.cli._shell import (
     Code,
     UsageError,
@@ -56,7 +56,7 @@ def regress_command(
 ) -> Code:
     """Fit, say what was learnt and when, write model, path and predictions; gives the exit code."""
     settings = {
-        "depth": read_kind(count(), depth, "--depth"),
+        "depth": read_kind(count(at_most=MOST_LAYERS), depth, "--depth"),
         "width": None if width is None else read_kind(count(), width, "--width"),
         "scale": read_kind(number(above=0, at_most=1), scale, "--scale"),
         "method": read_kind(choice("auto", "flow", "closed-form"), method, "--method").replace("-", " "),

@@ -1,6 +1,7 @@
 """Trajectories in files: what a dataset must hold to be one, and NetCDF in memory."""
 
 import io
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ def fields(source: Source, dataset: "xarray.Dataset") -> dict[str, Any]:
     if found != FORMAT:
         raise source.refused(f"it must be a trajectory of format {FORMAT}, but its format is {found}", "save it anew")
     dims, rules, info = (_attribute(source, attributes, name) for name in ("dims", "rules", "info"))
-    if not isinstance(dims, dict) or not all(_texts(own) for own in dims.values()):
+    if not isinstance(dims, dict) or not all(_dimensions(own) for own in dims.values()) or any("." in n for n in dims):
         raise _damaged(source, "'dims' must map probes to names of dimensions")
     if not _texts(rules) or not isinstance(info, dict):
         raise _damaged(source, "'rules' must be a list of text and 'info' an object")
@@ -69,6 +70,10 @@ def fields(source: Source, dataset: "xarray.Dataset") -> dict[str, Any]:
     params, state = numbered("params.", "f"), numbered("state.", "biuf")
     if any(leaf.shape[: len(lead)] != lead for leaf in (*params, *state)):
         raise _damaged(source, f"parameters or state do not fit the members {lead}")
+    if any(layer.ndim != len(lead) + 2 for layer in params):
+        raise _damaged(source, "parameters are not matrices")
+    if any(above.shape[-1] != below.shape[-2] for below, above in itertools.pairwise(params)):
+        raise _damaged(source, "the layers do not follow one another")
     stats = {name[6:]: array(name, "biuf") for name in arrays if name.startswith("stats.")}
     if any(value.shape not in ((), lead) for value in stats.values()):
         raise _damaged(source, f"statistics do not fit the members {lead}")
@@ -97,6 +102,11 @@ def _attribute(source: Source, attributes: Mapping[Any, Any], name: str) -> Any:
         raise
     except (KeyError, TypeError, ValueError, RecursionError):
         raise _damaged(source, f"the attribute '{name}' is missing or is not JSON") from None
+
+
+def _dimensions(value: Any) -> bool:
+    """Whether a value is the dimensions of a probe after time."""
+    return _texts(value) and len(set(value)) == len(value) and not {"member", "time", ""} & set(value)
 
 
 def _texts(value: Any) -> bool:
