@@ -405,7 +405,7 @@ def read_trajectory(data: bytes) -> Any:
                 raise ValueError
             variables[name] = (dims, np.ones(shape, dtype=kind))
         dataset = xarray.Dataset(variables, attrs=content["attributes"])
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, SyntaxError):  # of NumPy's types, too
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, SyntaxError, Warning):  # of NumPy's types, too
         raise FileError("fuzz", "run.nc", "no dataset", "") from None
     found = Trajectory(**fields(Source("fuzz", "run.nc", b""), dataset))
     assert found.summary() and found.to_json() and found.to_xarray() is not None
