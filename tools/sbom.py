@@ -19,7 +19,7 @@ BILL = ROOT / "sbom.cdx.json"
 
 ENTRY = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)(?: ; ([^\\]*[^\s\\]))?")
 
-ITSELF = ("deeplinear (pyproject.toml)", "build", "data")
+ITSELF = ("deeplinear (pyproject.toml)", "-r build", "-r data")
 """How the lock calls what needs packages and is none itself."""
 
 

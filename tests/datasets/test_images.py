@@ -221,10 +221,10 @@ def test_the_python_version_says_what_is_wrong(tmp_path: Path) -> None:
     whole = python2(good)
     for cut in (0, 1, 30, len(whole) // 2, len(whole) - 1):
         (tmp_path / "test").write_bytes(whole[:cut])
-        with pytest.raises(ValueError, match="cannot read .*test: .*take the file that its authors publish"):
+        with pytest.raises(ValueError, match=r"cannot read .*test: .*take the file that its authors publish"):
             cifar(tmp_path, 100)
     (tmp_path / "test").write_bytes(whole.replace(struct.pack("<ii", 2, 3072)[:4], struct.pack("<i", 7), 1))
-    with pytest.raises(ValueError, match="cannot read .*test: .*take the file that its authors publish"):
+    with pytest.raises(ValueError, match=r"cannot read .*test: .*take the file that its authors publish"):
         cifar(tmp_path, 100)
     (tmp_path / "test").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no test\. Unpack"):

@@ -106,7 +106,7 @@ def test_arrays_of_an_npz_are_read_when_they_are_needed(tmp_path: Path, monkeypa
         load_weights(path, names=["a.weight", "b.weight"])
     assert read == ["a.weight"] * 2
     np.savez(path, a=np.array([[object()]], dtype=object))
-    with pytest.raises(TypeError, match="'a' must be an array of numbers, but holds.*O.*leave it out"):
+    with pytest.raises(TypeError, match=r"'a' must be an array of numbers, but holds.*O.*leave it out"):
         load_weights(path)
 
 
