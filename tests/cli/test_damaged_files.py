@@ -73,7 +73,7 @@ COMMANDS = [
     *[(f"simulate --widths 3,3 --horizon 1 --target {name}", name) for name in ARRAYS],
     *[(f"landscape {name}", name) for name in (*ARCHIVES, "run.nc")],
     *[(f"simulate --widths 3,3 --horizon 1 --init file --init-file {name}", name) for name in (*ARCHIVES, "run.nc")],
-    *[(f"diagnose {name}", name) for name in (*ARCHIVES, "cut.npy")],
+    *[(f"diagnose {name}", name) for name in (*ARCHIVES, "cut.npy") if name != "objects.npz"],
     *[(f"ranks {name}", name) for name in (*ARCHIVES, "cut.npy")],
     *[(f"diagnose good.npy --data {name}", name) for name in ARCHIVES],
     ("simulate --config deep.toml", "deep.toml"),

@@ -157,7 +157,7 @@ def _cifar_python(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
             f"cifar: {path} must hold b'data' and b'{wanted}', but has {keys or 'nothing'}; it is another file."
         )
     labels, data = found[wanted.encode()], found[b"data"]
-    pixels = data if isinstance(data, np.ndarray) else np.empty(0, np.uint8)
+    pixels: np.ndarray = data if isinstance(data, np.ndarray) else np.empty(0, np.uint8)
     size = SIDE * SIDE * CHANNELS
     if pixels.ndim != 2 or pixels.shape[1] != size or not len(pixels):
         raise ValueError(f"cifar: b'data' of {path} must be rows of {size} bytes, but has shape {pixels.shape}.")

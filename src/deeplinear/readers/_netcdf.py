@@ -78,10 +78,11 @@ def load_dataset(source: Source) -> "xarray.Dataset":
         FileError: The file is damaged, is not NetCDF, or takes too much time or memory.
 
     Example:
-        >>> load_dataset(Source("load", "run.nc", sealed(b"words")))
-        Traceback (most recent call last):
-        ...
-        deeplinear.readers._source.FileError: load: cannot read run.nc: it is not NetCDF (...
+        >>> import io, xarray
+        >>> file = io.BytesIO()
+        >>> xarray.Dataset({"x": ("n", [1.0, 2.0])}).to_netcdf(file, engine="h5netcdf")
+        >>> float(load_dataset(Source("load", "run.nc", sealed(file.getvalue())))["x"].sum())
+        3.0
     """
     import xarray
 

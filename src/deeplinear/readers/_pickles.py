@@ -36,7 +36,7 @@ class _Array:
     """Stand-in for an array that is being made; `numbers` is the array of bytes."""
 
     def __init__(self) -> None:
-        self.numbers = np.empty(0, np.uint8)
+        self.numbers: np.ndarray = np.empty(0, np.uint8)
 
 
 def _quoted(value: Any) -> str:
