@@ -3,6 +3,7 @@
 import importlib
 import pickle
 import re
+import warnings
 import zipfile
 from typing import Any
 
@@ -50,7 +51,8 @@ def read_torch(source: Source) -> Any:
     if sum(info.file_size for info in infos) > min(source.size, 8 * MOST_NUMBERS):
         raise source.refused(f"it has more than {MOST_NUMBERS:,} numbers, or its members overlap", fix)
     try:
-        with source.opened() as file:
+        with source.opened() as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns of pickles that it then refuses
             return torch.load(file, map_location="cpu", weights_only=True)
     except (*BROKEN, pickle.UnpicklingError, RuntimeError, AttributeError, AssertionError) as error:
         if "Weights only" in str(error):
