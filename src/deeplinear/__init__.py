@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         nonlinear as nonlinear,
         plots as plots,
         probes as probes,
+        readers as readers,
         recurrent as recurrent,
         report as report,
         theory as theory,

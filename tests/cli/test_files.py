@@ -13,6 +13,7 @@ from deeplinear.cli._main import app
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import UsageError
 from deeplinear.cli._tables import column_places, read_entries, read_table
+from deeplinear.readers import FileError
 
 NUMBERS = [[1.0, 2.0], [3.0, -0.5]]
 
@@ -131,7 +132,7 @@ def test_arrays_that_are_none_are_refused(tmp_path: Path, text: str, message: st
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"1,2\n\xff\xfe")
     for read in (read_array, read_table):
-        with pytest.raises(UsageError, match="it is no text in UTF-8"):
+        with pytest.raises(FileError, match="it is not text in UTF-8"):
             read(str(tmp_path / "a.csv"), "DATA")
 
 
@@ -271,10 +272,10 @@ def test_numbers_in_the_first_line_are_names_if_told_so(tmp_path: Path) -> None:
 
 def test_a_text_under_the_name_of_an_archive_holds_no_python_objects(tmp_path: Path) -> None:
     file = kept(tmp_path / "a.npz", "1,2\n3,4\n")
-    with pytest.raises(UsageError, match="but: it is no file of NumPy"):
+    with pytest.raises(FileError, match="it is not a whole archive of arrays"):
         read_array(file, "A")
     np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(UsageError, match="but: it holds Python objects"):
+    with pytest.raises(FileError, match="holds Python objects; save it as an array of numbers"):
         read_array(str(tmp_path / "o.npy"), "A")
 
 

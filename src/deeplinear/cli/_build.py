@@ -95,6 +95,7 @@ from deeplinear.probes import (
     singular_values,
     weights,
 )
+from deeplinear.readers import FileError
 
 WINDOW = 64
 """Records of one member that are computed at once."""
@@ -257,8 +258,8 @@ def _layers(settings: Settings) -> tuple[np.ndarray, ...]:
         return read_layers(path, "init-file")
     try:
         trajectory = Trajectory.load(path)
-    except OSError as error:
-        raise UsageError(f"--init-file: {error}") from None
+    except FileError as error:
+        raise error.seen_by("--init-file") from None
     if trajectory.is_ensemble:
         raise UsageError(f"--init-file: {path} must be a single run, but is an ensemble.")
     return trajectory.params

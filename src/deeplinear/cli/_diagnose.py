@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from deeplinear.cli._files import read_array
+from deeplinear.cli._files import names_in, read_array
 from deeplinear.cli._limits import HEADS, STEPS
 from deeplinear.cli._lines import TEXT
 from deeplinear.cli._options import count, read_kind
@@ -108,18 +108,7 @@ def _arrays(data: str | None, files: dict[str, str | None]) -> dict[str, Any]:
             raise UsageError(
                 f"--data must be an .npz with target, target and mask, or inputs and outputs, but is {data}."
             )
-        import zipfile
-        import zlib
-
-        import numpy as np
-
-        try:
-            with open(data, "rb") as file, np.load(file, allow_pickle=False) as content:
-                held = list(content.files)
-        except OSError as error:
-            raise UsageError(f"--data: {data} must be a readable file, but: {error.strerror or error}.") from None
-        except (ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error) as error:
-            raise UsageError(f"--data: {data} must be a readable .npz, but: {one_line(error).rstrip('.')}.") from None
+        held = names_in(data, "data")
         given = {name: data for name in files if name in held}
         if not given:
             raise UsageError(
@@ -135,12 +124,7 @@ def _array(path: str, name: str) -> Any:
     """One array of the task. Text may have a header line, and a target gaps."""
     if Path(path).suffix.lower() in TEXT:
         return read_table(path, f"--{name}", gaps=name == "target").values
-    try:
-        return read_array(path, name)
-    except UsageError:
-        raise
-    except Exception as error:  # of NumPy and the zip reader on damaged files: of many kinds
-        raise UsageError(f"--{name}: {path} must be a readable file of numbers, but: {one_line(error)}.") from None
+    return read_array(path, name)
 
 
 def _problem(widths: tuple[int, ...], arrays: dict[str, Any]) -> Any:

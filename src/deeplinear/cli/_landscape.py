@@ -7,6 +7,7 @@ from deeplinear.cli._files import read_array, read_layers
 from deeplinear.cli._options import SIMULATE, resolve
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._written import Written
+from deeplinear.readers import FileError
 
 RUN = "run.nc"
 """The file of a run in its folder."""
@@ -106,8 +107,8 @@ def _trajectory(path: Path) -> Any:
 
     try:
         trajectory = Trajectory.load(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"FILE: {error}") from None
+    except FileError as error:
+        raise error.seen_by("FILE") from None
     if trajectory.is_ensemble:
         raise UsageError(f"FILE: {path} must be a single run, but is an ensemble of {trajectory.members}.")
     return trajectory
@@ -130,6 +131,8 @@ def _task(layers: Any, trajectory: Any, target: str | None, inputs: str | None, 
     settings = {} if trajectory is None else trajectory.info.get("settings", {})
     if not settings:
         return None, "unknown; give --target, or --inputs and --outputs"
+    if not isinstance(settings, dict):
+        raise UsageError("FILE: the settings of the run must be a table, but are not; give --target.")
     from deeplinear.cli._build import build
 
     defaults = {option.name: option.default for option in SIMULATE}

@@ -55,6 +55,13 @@ class Commands(TyperGroup):
         except UsageError as error:
             say(f"dln: {error}")
             code = Code.usage
+        except ValueError as error:
+            from deeplinear.readers import FileError
+
+            if not isinstance(error, FileError):
+                raise
+            say(f"dln: {error}")
+            code = Code.usage
         except typer.Abort:
             say(INTERRUPTED)
             code = interrupted()

@@ -2,10 +2,8 @@
 
 import inspect
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -61,6 +59,7 @@ def number(
 
     text = f"a {'' if infinite else 'finite '}number {_bounds(above, at_least, at_most)}".strip()
     return Kind(text, "NUMBER", read)
+
 
 
 def count(*, at_least: int = 1, at_most: int = 2**63 - 1) -> Kind:
@@ -423,7 +422,7 @@ def read_kind(kind: Kind, value: Any, where: str) -> Any:
     """A value as its kind reads it, or a refusal."""
     try:
         return kind.read(value)
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         hint = f" {error}" if str(error).startswith(("Did you mean", "Known:")) else ""
         what = kind.wanted if not hint else "a known name"
         shown = repr(value)
@@ -432,14 +431,10 @@ def read_kind(kind: Kind, value: Any, where: str) -> Any:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Keys and values of a TOML file."""
-    try:
-        with Path(path).open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise UsageError(f"--config: {path} must be a readable file, but: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config: {path} must be a TOML file, but: {error}.") from None
+    """Return keys and values of a TOML file."""
+    from deeplinear.readers import Source, read_toml
+
+    return read_toml(Source.of(path, "--config"))
 
 
 def resolve(table: tuple[Option, ...], flags: Mapping[str, Any], config: str | None) -> Settings:

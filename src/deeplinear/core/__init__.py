@@ -62,7 +62,8 @@ if TYPE_CHECKING:
         stable_rank as stable_rank,
     )
     from deeplinear.core._stabilised import Stabilised as Stabilised
-    from deeplinear.core._trajectory import Trajectory as Trajectory, netcdf_bytes as netcdf_bytes
+    from deeplinear.core._trajectory import Trajectory as Trajectory
+    from deeplinear.core._trajectory_file import netcdf_bytes as netcdf_bytes
     from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack
 else:
     __getattr__, __dir__, __all__ = attach(__name__)

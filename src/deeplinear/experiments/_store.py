@@ -14,6 +14,7 @@ it and one of itself, so that a damaged or edited file is noticed.
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import re
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from deeplinear.core import replacing
 from deeplinear.experiments._base import Claim
+from deeplinear.experiments._record import fault_of
+from deeplinear.readers import FileError, Source, one_line, read_json
 
 try:
     import fcntl
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Version of the layout of a run folder."""
 
+WHERE = "store"
+
 RECORD = "record.json"
 LOCK = ".lock"
 REPLACED = "replaced"
@@ -48,8 +53,11 @@ LEFT_BEHIND = 3600.0
 """Seconds after which a folder being written is taken for one that was left behind."""
 
 
-class CorruptRecord(RuntimeError):
-    """A run folder whose files are not what was written; the text says which and why."""
+class CorruptRecord(FileError):
+    """A run folder whose files are not what was written."""
+
+    def __init__(self, where: str, name: str, problem: str, fix: str = "run it again, or restore the folder") -> None:
+        super().__init__(where, name, problem, fix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Record:
             return self.loaded
         found = Store.open_record(self.path)
         if (found.kind, found.id, found.key) != (self.kind, self.id, self.key):
-            raise CorruptRecord(f"{self.path} holds {found.kind} {found.id} {found.key}, not what its place says.")
+            raise corrupt(self.path, f"it holds {found.kind} {found.id} {found.key}, not what its place says")
         return found.content
 
     @property
@@ -100,20 +108,23 @@ class Record:
         if name not in digests:
             raise FileNotFoundError(f"{self.path} has no file '{name}'; it has {sorted(digests)}.")
         try:
-            data = (self.path / name).read_bytes()
-        except OSError as error:
-            raise CorruptRecord(f"{self.path / name} cannot be read: {error.strerror or error}.") from None
+            data = Source.of(self.path / name, WHERE).read()
+        except FileError as error:
+            raise corrupt(self.path / name, error.problem) from None
         if _digest(data) != digests[name]:
-            raise CorruptRecord(f"{self.path / name} is not what was written: its digest differs from the record's.")
+            raise corrupt(self.path / name, "it is not what was written: its digest differs from the record's")
         return data
 
     def dataset(self) -> "xarray.Dataset":
-        """The arrays."""
+        """Return the arrays."""
         import xarray
 
-        self.file("data.nc")
-        with xarray.open_dataset(self.path / "data.nc", engine="h5netcdf") as opened:
-            return opened.load()
+        data = self.file("data.nc")
+        try:
+            with xarray.open_dataset(io.BytesIO(data), engine="h5netcdf") as opened:
+                return opened.load()
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise corrupt(self.path / "data.nc", f"it is not NetCDF ({one_line(error)})") from None
 
     def verify(self) -> None:
         """Raise `CorruptRecord` if any file is not what was written."""
@@ -164,15 +175,16 @@ class Store:
         """The record in a run folder, wherever it lies; its own digest is checked, those of the files on reading."""
         path = Path(folder) / RECORD
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise CorruptRecord(f"{path} is missing.") from None
-        except (OSError, ValueError) as error:
-            raise CorruptRecord(f"{path} is not readable: {error}.") from None
+            content = read_json(Source.of(path, WHERE))
+        except FileError as error:
+            raise corrupt(path, error.problem) from None
         if not isinstance(content, dict) or content.pop("digest", None) != _digest(_canonical(content)):
-            raise CorruptRecord(f"{path} is not what was written: its digest differs.")
+            raise corrupt(path, "it is not what was written: its digest differs")
         if content.get("format") != FORMAT:
-            raise CorruptRecord(f"{path} has format {content.get('format')}, but this program reads {FORMAT}.")
+            raise corrupt(path, f"its format is {content.get('format')!r:.40}, but this program reads {FORMAT}")
+        fault = fault_of(content)
+        if fault is not None:
+            raise corrupt(path, fault)
         return Record(Path(folder), content["kind"], content["id"], content["key"], content)
 
     def put(
@@ -272,6 +284,11 @@ class Store:
         shutil.rmtree(self.scratch(key), ignore_errors=True)
         with contextlib.suppress(OSError):
             (self.path / "scratch").rmdir()
+
+
+def corrupt(path: Path, problem: str) -> CorruptRecord:
+    """Return the error about a file or a folder of a store."""
+    return CorruptRecord(WHERE, str(path), problem)
 
 
 def _digest(data: bytes) -> str:
