@@ -17,6 +17,7 @@ from deeplinear.core import (
     effective_rank,
     entry,
     flatten,
+    frobenius,
     is_concrete,
     norm,
     nuclear_norm,
@@ -92,7 +93,7 @@ def weights(t: Time, params: Params, problem: Problem) -> Float[Array, " size"]:
 @probe(dims=("layer",))
 def layer_norms(t: Time, params: Params, problem: Problem) -> Float[Array, " depth"]:
     r"""Frobenius norm $\|W_l\|_F$ of every layer."""
-    return jnp.stack([jnp.linalg.norm(layer) for layer in params])
+    return jnp.stack([frobenius(layer) for layer in params])
 
 
 @probe(dims=("pair",))

@@ -208,4 +208,4 @@ class HeldOutError(AbstractProbe):
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         matrix = problem.product(params)
         check_shape("HeldOutError", "target", self.target, matrix.shape)
-        return jnp.sqrt(jnp.sum(self.hidden * (matrix - self.target) ** 2) / jnp.sum(self.hidden))
+        return frobenius(self.hidden * (matrix - self.target)) / jnp.sqrt(jnp.sum(self.hidden))
