@@ -138,7 +138,7 @@ def entry(
 
     Example:
         >>> @entry
-        ... def total(matrix: jaxtyping.Float[jax.Array, "_ _"]):
+        ... def total(matrix: Matrix):
         ...     return float(matrix.sum())
         >>> total(np.ones((2, 2), dtype=">f4"))
         4.0
