@@ -100,7 +100,8 @@ def origin(package: str, name: str) -> ast.AST | str | None:
     """Definition of a name a sub-package re-exports: its node, or the string below an assignment."""
     body = syntax(modules()[exports(f"deeplinear.{package}")[name]]).body
     for position, item in enumerate(body):
-        if isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name == name:
+        made = isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name == name
+        if made and "overload" not in map(ast.unparse, item.decorator_list):
             return item
         target = item.targets[0] if isinstance(item, ast.Assign) else getattr(item, "target", None)
         if isinstance(target, ast.Name) and target.id == name and position + 1 < len(body):

@@ -61,7 +61,6 @@ def number(
     return Kind(text, "NUMBER", read)
 
 
-
 def count(*, at_least: int = 1, at_most: int = 2**63 - 1) -> Kind:
     """A whole number within bounds; `1e6` is one too."""
 

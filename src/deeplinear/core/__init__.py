@@ -5,9 +5,22 @@ from typing import TYPE_CHECKING
 from deeplinear._lazy import attach
 
 if TYPE_CHECKING:
-    from deeplinear._about import near_name as near_name
-    from deeplinear.core._arrays import as_array as as_array
-    from deeplinear.core._describe import describe as describe
+    from deeplinear._about import (
+        near_name as near_name,
+    )
+    from deeplinear.core._arrays import (
+        as_array as as_array,
+    )
+    from deeplinear.core._describe import (
+        describe as describe,
+    )
+    from deeplinear.core._entry import (
+        TracedError as TracedError,
+        concrete as concrete,
+        entry as entry,
+        forward_only as forward_only,
+        no_gradient as no_gradient,
+    )
     from deeplinear.core._errors import (
         RESULTS as RESULTS,
         HypothesisError as HypothesisError,
@@ -21,13 +34,25 @@ if TYPE_CHECKING:
         check_x64 as check_x64,
         is_concrete as is_concrete,
     )
-    from deeplinear.core._exponential import Exponential as Exponential, phi as phi
-    from deeplinear.core._files import replacing as replacing
-    from deeplinear.core._integrate import Integral as Integral, integrate as integrate
-    from deeplinear.core._layers import checked_layer as checked_layer, checked_params as checked_params
+    from deeplinear.core._exponential import (
+        Exponential as Exponential,
+        phi as phi,
+    )
+    from deeplinear.core._files import (
+        replacing as replacing,
+    )
+    from deeplinear.core._integrate import (
+        Integral as Integral,
+        integrate as integrate,
+    )
+    from deeplinear.core._layers import (
+        checked_layer as checked_layer,
+        checked_params as checked_params,
+    )
     from deeplinear.core._linalg import (
         add_scaled as add_scaled,
         flatten as flatten,
+        frobenius as frobenius,
         inner as inner,
         norm as norm,
         random_orthogonal as random_orthogonal,
@@ -61,9 +86,19 @@ if TYPE_CHECKING:
         spectrum_stable_rank as spectrum_stable_rank,
         stable_rank as stable_rank,
     )
-    from deeplinear.core._stabilised import Stabilised as Stabilised
-    from deeplinear.core._trajectory import Trajectory as Trajectory
-    from deeplinear.core._trajectory_file import netcdf_bytes as netcdf_bytes
-    from deeplinear.core._types import Matrix as Matrix, Params as Params, Stack as Stack
+    from deeplinear.core._stabilised import (
+        Stabilised as Stabilised,
+    )
+    from deeplinear.core._trajectory import (
+        Trajectory as Trajectory,
+    )
+    from deeplinear.core._trajectory_file import (
+        netcdf_bytes as netcdf_bytes,
+    )
+    from deeplinear.core._types import (
+        Matrix as Matrix,
+        Params as Params,
+        Stack as Stack,
+    )
 else:
     __getattr__, __dir__, __all__ = attach(__name__)

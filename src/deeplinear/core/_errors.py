@@ -13,6 +13,9 @@ from jax.core import Tracer
 SMALLEST, LARGEST = 1e-100, 1e100
 """Sizes of data between which squares and their quotients are numbers."""
 
+LARGEST_SQUARED = 1e150
+"""Size of data up to which sums of squares are numbers."""
+
 
 class RESULTS(enum.IntEnum):
     """How a run ended. The text of each member is the message a person reads."""
@@ -148,14 +151,13 @@ def check_finite(where: str, name: str, array: Any) -> None:
         raise ValueError(f"{where}: {name} must be finite, but entry {index} is {value} ({len(bad)} such in all).")
 
 
-def check_size(where: str, name: str, array: Any) -> None:
-    """Refuse numbers so large or so small that their squares are none; zeros alone pass."""
-    size = float(np.abs(array).max())
-    if not (SMALLEST <= size <= LARGEST or size == 0):
-        raise ValueError(
-            f"{where}: the largest number of {name} must lie between {SMALLEST:g} and {LARGEST:g}, but is {size:.3g}; "
-            "take other units."
-        )
+def check_size(where: str, name: str, array: Any, *, small: bool = False) -> None:
+    """Refuse numbers so large or so small that their squares are none; zeros alone pass, and small ones if asked."""
+    size = float(np.abs(np.asarray(array, dtype=float)).max(initial=0.0))
+    fits = size <= LARGEST_SQUARED if small else SMALLEST <= size <= LARGEST or size == 0
+    if np.isfinite(size) and not fits:
+        wanted = f"be at most {LARGEST_SQUARED:g}" if small else f"lie between {SMALLEST:g} and {LARGEST:g}"
+        raise ValueError(f"{where}: the largest number of {name} must {wanted}, but is {size:.3g}; take other units.")
 
 
 def check_shape(where: str, name: str, array: Any, shape: Sequence[int | None]) -> None:

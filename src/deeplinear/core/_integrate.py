@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from deeplinear.core._entry import forward_only
+
 Method = Literal["tsit5", "dopri8", "kvaerno5"]
 
 SMALLEST_STEP = 1e-15
@@ -71,7 +73,7 @@ def integrate(
             must not change the state by more than the error of a step.
 
     Returns:
-        The outputs and how it ended.
+        The outputs and how it ended. They have derivatives of forward mode.
     """
     import diffrax
 
@@ -99,7 +101,8 @@ def integrate(
             event=diffrax.Event(conditions) if conditions else None,
         )
     assert solution.ys is not None and solution.ts is not None
-    states, end = solution.ys
+    advice = "use jax.jvp or jax.jacfwd"
+    states, end = forward_only("core.integrate", solution.ys, instead=advice)
     held = jnp.asarray(solution.event_mask) if conditions else jnp.zeros(1, dtype=bool)
     ended = (solution.result == diffrax.RESULTS.successful) | (solution.result == diffrax.RESULTS.event_occurred)
     return Integral(

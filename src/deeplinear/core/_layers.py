@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from deeplinear.core._arrays import native
 from deeplinear.core._errors import check_shape
 
 
 def checked_layer(where: str, name: str, value: Any) -> np.ndarray | Array:
-    """An array of real numbers, as it is if it is one."""
+    """Return an array of real numbers as the package computes with it; an array of JAX stays as it is."""
     array = value
     if not isinstance(value, jax.Array | np.ndarray):
         try:
@@ -24,7 +25,7 @@ def checked_layer(where: str, name: str, value: Any) -> np.ndarray | Array:
         raise TypeError(f"{where}: {name} must be real, but is complex.")
     if not jnp.issubdtype(array.dtype, jnp.number) and kind != "b":
         raise TypeError(f"{where}: {name} must be a matrix of numbers, but is {value!r}.")
-    return array
+    return native(array) if isinstance(array, np.ndarray) else array
 
 
 def checked_params(where: str, name: str, params: Any) -> tuple[np.ndarray | Array, ...]:

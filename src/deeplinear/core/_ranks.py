@@ -13,6 +13,7 @@ import numpy as np
 from jax.scipy.special import entr
 from jaxtyping import Array, Float, Int
 
+from deeplinear.core._entry import entry
 from deeplinear.core._errors import check_finite, check_number, is_concrete
 from deeplinear.core._linalg import spectrum
 
@@ -75,6 +76,7 @@ def _relative(values: Float[Array, "*batch modes"]) -> tuple[Float[Array, "*batc
     return values / jnp.where(largest == 0, 1.0, largest), largest
 
 
+@entry
 def spectrum_stable_rank(singular_values: Float[Array | np.ndarray, "*batch modes"]) -> Float[Array, "*batch"]:
     r"""Stable rank $\sum_i (s_i/s_1)^2$ of given singular values, in any order.
 
@@ -91,6 +93,7 @@ def spectrum_stable_rank(singular_values: Float[Array | np.ndarray, "*batch mode
     return _stable_rank(_checked("spectrum_stable_rank", "singular_values", singular_values))
 
 
+@entry
 def spectrum_effective_rank(singular_values: Float[Array | np.ndarray, "*batch modes"]) -> Float[Array, "*batch"]:
     r"""Effective rank $\exp(-\sum_i p_i \ln p_i)$, $p_i = s_i / \sum_k s_k$, of given singular values, in any order.
 
@@ -118,6 +121,7 @@ def _spectrum(where: str, matrix: Any, *, nonzero: bool = False) -> Float[Array,
     return spectrum(matrix)
 
 
+@entry
 def stable_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
     r"""Stable rank $\|W\|_F^2 / \|W\|_2^2 = \sum_i (s_i/s_1)^2$.
 
@@ -137,11 +141,13 @@ def stable_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Flo
     return spectrum_stable_rank(_spectrum("stable_rank", matrix, nonzero=True))
 
 
+@entry
 def effective_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
     r"""Effective rank: exponential of the entropy of the singular values normalised to sum one.
 
     With $p_i = s_i/\sum_k s_k$ it is $\exp(-\sum_i p_i \ln p_i)$, natural logarithm and $0\ln 0 = 0$. Between 1 and the
-    rank, and far more sensitive to small singular values than `stable_rank`.
+    rank, and far more sensitive to small singular values than `stable_rank`. Its slope is infinite where a singular
+    value vanishes; derivatives there are `nan`.
 
     Args:
         matrix: One matrix or a stack of them, not zero.
@@ -156,6 +162,7 @@ def effective_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> 
     return spectrum_effective_rank(_spectrum("effective_rank", matrix, nonzero=True))
 
 
+@entry
 def nuclear_norm(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Float[Array, "*batch"]:
     r"""Nuclear norm $\sum_i s_i$.
 
@@ -172,6 +179,7 @@ def nuclear_norm(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> Fl
     return jnp.sum(_spectrum("nuclear_norm", matrix), axis=-1)
 
 
+@entry
 def numerical_rank(
     matrix: Float[Array | np.ndarray, "*batch rows columns"], rtol: float | Float[Array, ""] | None = None
 ) -> Int[Array, "*batch"]:

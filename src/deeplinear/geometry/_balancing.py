@@ -35,8 +35,10 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     inner,
     integrate,
+    is_concrete,
 )
 from deeplinear.geometry._exponential import padded_times
 from deeplinear.geometry._fibres import minimal_fibre_norm
@@ -95,6 +97,7 @@ class Balancing:
         )
 
 
+@entry(bounded=("params",))
 def balancing_velocity(params: Any, descent: Descent = "group") -> Params:
     r"""Velocity of the layers in a balancing flow; it moves the product not at all.
 
@@ -114,11 +117,12 @@ def balancing_velocity(params: Any, descent: Descent = "group") -> Params:
     check_x64(where)
     _check_choice(where, "descent", descent, DESCENTS)
     layers = checked_chain(where, params)
-    if descent == "ambient":
+    if descent == "ambient" and all(map(is_concrete, layers)):
         _check_full_rank(where, layers)
     return _velocity(layers, descent)
 
 
+@entry
 def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[Array, ""]:
     r"""Slowest rate at which the imbalance decays at the end of a balancing flow.
 
@@ -147,6 +151,10 @@ def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[
     return _group_rate(matrix, 2 / depth, 1 - math.cos(math.pi / depth))
 
 
+@entry(
+    instead="call it outside of jit, vmap and grad, or integrate balancing_velocity, which can be traced",
+    bounded=("params",),
+)
 def balancing_flow(
     params: Any,
     times: Any,
@@ -209,6 +217,7 @@ def balancing_flow(
     )
 
 
+@entry(instead="call it outside of jit, vmap and grad; minimal_fibre_norm can be traced", bounded=("params",))
 def balance(
     params: Any, *, descent: Literal["direct", "group", "ambient"] = "direct", tolerance: float = 1e-9
 ) -> Params:

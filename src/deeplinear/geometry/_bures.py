@@ -13,13 +13,14 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, as_array, check_finite, check_shape, is_concrete
+from deeplinear.core import HypothesisError, Matrix, as_array, check_finite, check_shape, entry, is_concrete
 from deeplinear.geometry._metric import checked_point
 
 SYMMETRIC = 1e-10
 """Largest asymmetry, relative to the largest entry."""
 
 
+@entry
 def bures_map(start: Any, end: Any) -> Matrix:
     r"""The positive definite $T$ with $TAT = B$: the optimal map between centred Gaussians of covariances $A$ and $B$.
 
@@ -70,6 +71,7 @@ def _lyapunov(vectors: Matrix, values: Float[Array, " modes"], matrix: Matrix) -
     return vectors @ ((vectors.T @ matrix @ vectors) / (values[:, None] + values[None])) @ vectors.T
 
 
+@entry
 def geometric_mean(first: Any, second: Any) -> Matrix:
     r"""$A \# B$: the positive definite $M$ with $MA^{-1}M = B$.
 
@@ -112,6 +114,7 @@ def _mean_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -
     return mean, _even(factor @ _lyapunov(frame, values, second + root @ first @ root) @ factor.T)
 
 
+@entry(bounded=("point", "first", "second"))
 def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
     r"""$\tfrac12\langle Y, \mathcal L_X^{-1}Z\rangle$ for symmetric tangents.
 
@@ -148,6 +151,7 @@ def _inner_jvp(primals: tuple[Matrix, ...], tangents: tuple[Matrix, ...]) -> tup
     return _inner(*primals), 0.5 * (change - jnp.sum((one @ other + other @ one) * tangents[0]))
 
 
+@entry(bounded=("start", "end", "times"))
 def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times size size"]:
     r"""Geodesic $((1-t)I + tT)\,A\,((1-t)I + tT)$ from $A$ to $B$, $T$ being `bures_map`.
 
@@ -170,6 +174,7 @@ def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times siz
     return _geodesic(a, b, t)
 
 
+@entry(bounded=("start", "momentum", "times"))
 def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*times size size"]:
     r"""Geodesic $(I + tP)A(I + tP)$ that starts at $A$ with momentum $P$, velocity $AP + PA$.
 
@@ -202,6 +207,7 @@ def _geodesic(a: Matrix, b: Matrix, t: Float[Array, "*times"]) -> Float[Array, "
     return _exponential(a, _map(a, b) - jnp.eye(a.shape[0]), t)
 
 
+@entry
 def bures_exit(momentum: Any) -> Float[Array, ""]:
     r"""When a geodesic with this momentum reaches a singular matrix: $-1/\lambda_{\min}(P)$, or never.
 
@@ -218,6 +224,7 @@ def _exit(momentum: Matrix) -> Float[Array, ""]:
     return jnp.where(least < 0, -1 / jnp.where(least < 0, least, -1.0), jnp.inf)
 
 
+@entry
 def bures_distance(first: Any, second: Any) -> Float[Array, ""]:
     r"""Distance $\|A^{1/2} - B^{1/2}R\|_F$, $R$ the orthogonal factor of $B^{1/2}A^{1/2}$.
 

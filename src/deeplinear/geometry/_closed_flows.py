@@ -7,10 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, as_array, check_finite, check_number, check_x64, checked_layer, is_concrete
+from deeplinear.core import (
+    HypothesisError,
+    as_array,
+    check_finite,
+    check_number,
+    check_x64,
+    checked_layer,
+    entry,
+    is_concrete,
+)
 from deeplinear.geometry._metric import checked_depth
 
 
+@entry
 def power_decay(start: Any, depth: float, times: Any) -> Float[Array, "..."]:
     r"""Singular values under $E = \tfrac12\|X\|_F^2$ with the normalised operator: they decay like a power of time.
 
@@ -49,6 +59,7 @@ def power_decay(start: Any, depth: float, times: Any) -> Float[Array, "..."]:
     return first * left ** (-1 / power)
 
 
+@entry
 def logistic_mode(start: Any, target: Any, times: Any, *, speed: float = 1.0) -> Float[Array, "..."]:
     r"""One singular value that learns under $E = \tfrac c2(s - y)^2$ with two layers: $\dot s = c\,s\,(y - s)$.
 
@@ -71,6 +82,7 @@ def logistic_mode(start: Any, target: Any, times: Any, *, speed: float = 1.0) ->
     return y / (1 + (y / first - 1) * jnp.exp(-speed * y * _numbers(where, "times", times)))
 
 
+@entry
 def learning_time(start: Any, end: Any, target: Any, depth: float, *, speed: float = 1.0) -> Float[Array, "..."]:
     r"""Time in which $\dot s = c\,s^{2-2/L}(y - s)$ takes a singular value from $s_0$ to $s$; depth two or infinity.
 

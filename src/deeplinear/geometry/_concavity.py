@@ -16,12 +16,13 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from deeplinear.core import as_array, check_finite, check_x64, checked_layer
+from deeplinear.core import as_array, check_finite, check_x64, checked_layer, entry
 from deeplinear.geometry._entropy import entropy_hessian, pair_curve
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.geometry._pair_eigenvalues import pair_slope
 
 
+@entry
 def pair_concavity(log_ratio: Any, depth: float) -> Float[Array, "..."]:
     r"""$c^2 - w_L(u)^2 - 2c\,w_L'(u)$: four times the scaled Hessian determinant of the entropy of one pair.
 
@@ -48,6 +49,7 @@ def pair_concavity(log_ratio: Any, depth: float) -> Float[Array, "..."]:
     return _criterion(u, rate)
 
 
+@entry(sized=("spectrum",))
 def concavity_spectrum(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
     r"""Eigenvalues of $s_i\,\partial^2 S_L/\partial s_i\partial s_j\,s_j$, in rising order.
 
@@ -69,6 +71,7 @@ def concavity_spectrum(spectrum: Any, depth: float) -> Float[Array, "*batch mode
     return _scaled_eigenvalues(hessian, as_array(spectrum, float))
 
 
+@entry(sized=("spectrum",))
 def diagonal_dominance(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
     r"""$|H_{ii}| - \sum_{j\ne i}|H_{ij}|$ of the Hessian of the entropy: positive in rows that the diagonal dominates.
 

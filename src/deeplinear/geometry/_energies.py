@@ -13,6 +13,7 @@ mean of $f_{ii} - f_{ij}$ on the way from $s$ to the spectrum with $s_i$ and $s_
 import abc
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, as_array, check_number, is_concrete
+from deeplinear.core import HypothesisError, Matrix, as_array, check_number, entry, is_concrete
 from deeplinear.geometry._entropy import spectrum_curve, spectrum_entropy, spectrum_slope
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.models import AbstractLoss
@@ -47,22 +48,17 @@ class AbstractSpectralEnergy(AbstractLoss):
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
         """Its second derivatives."""
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.spectral_value(jnp.linalg.svd(_square(self, product), compute_uv=False))
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
-        left, values, right_t = jnp.linalg.svd(_square(self, product))
-        return _finite(self, product, (left * self.spectral_gradient(values)) @ right_t)
+        return _finite(self, product, _gradient(self, _square(self, product)))
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
-        left, values, right_t = jnp.linalg.svd(_square(self, product))
-        seen = left.T @ tangent @ right_t.T
-        slopes = self.spectral_gradient(values)
-        even, odd = (seen + seen.T) / 2, (seen - seen.T) / 2
-        turned = _quotients(self, values) * even + (slopes[:, None] + slopes) / (values[:, None] + values) * odd
-        spread = self.spectral_hessian(values) @ jnp.diagonal(seen)
-        same = jnp.eye(values.shape[0], dtype=bool)
-        return _finite(self, product, left @ jnp.where(same, spread[:, None], turned) @ right_t)
+        return _finite(self, product, _curvature(self, _square(self, product), tangent))
 
     @property
     def shape(self) -> None:
@@ -86,6 +82,7 @@ class PowerEnergy(AbstractSpectralEnergy):
 
     power: Float[Array, ""]
 
+    @entry
     def __init__(self, power: object) -> None:
         check_number("PowerEnergy", "power", power, above=0)
         self.power = as_array(power, float)
@@ -172,6 +169,7 @@ class SpectralFreeEnergy(AbstractSpectralEnergy):
     entropic: NegativeEntropy
     beta: Float[Array, ""]
 
+    @entry
     def __init__(self, energy: AbstractSpectralEnergy, beta: object, depth: float) -> None:
         _check_energy("SpectralFreeEnergy", energy, AbstractSpectralEnergy)
         self.energy, self.entropic = energy, NegativeEntropy(depth)
@@ -204,17 +202,21 @@ class FreeEnergy(AbstractLoss):
     entropic: NegativeEntropy
     beta: Float[Array, ""]
 
+    @entry
     def __init__(self, energy: AbstractLoss, beta: object, depth: float) -> None:
         _check_energy("FreeEnergy", energy, AbstractLoss)
         self.energy, self.entropic = energy, NegativeEntropy(depth)
         self.beta = _inverse_temperature("FreeEnergy", beta)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.energy.value(product) + self.entropic.value(product) / self.beta
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return self.energy.gradient(product) + self.entropic.gradient(product) / self.beta
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return self.energy.curvature(product, tangent) + self.entropic.curvature(product, tangent) / self.beta
 
@@ -227,6 +229,7 @@ class FreeEnergy(AbstractLoss):
         return self.energy.kind
 
 
+@entry
 def free_energy(energy: AbstractLoss, beta: object, depth: float) -> FreeEnergy | SpectralFreeEnergy:
     r"""$F_\beta = E - S_L/\beta$: an energy minus the entropy of depth $L$ at the temperature $1/\beta$.
 
@@ -267,18 +270,22 @@ class Scaled(AbstractLoss):
     energy: AbstractLoss
     factor: Float[Array, ""]
 
+    @entry
     def __init__(self, energy: AbstractLoss, factor: object) -> None:
         _check_energy("Scaled", energy, AbstractLoss)
         check_number("Scaled", "factor", factor, above=0)
         self.energy = energy
         self.factor = as_array(factor, float)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return self.factor * self.energy.value(product)
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return self.factor * self.energy.gradient(product)
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return self.factor * self.energy.curvature(product, tangent)
 
@@ -325,6 +332,32 @@ def _finite(energy: AbstractSpectralEnergy, product: Matrix, result: Matrix) -> 
             "The smallest singular value is told; it must be positive, or move the matrix away from the singular ones.",
         )
     return result
+
+
+@jax.custom_jvp
+def _gradient(energy: AbstractSpectralEnergy, product: Matrix) -> Matrix:
+    left, values, right_t = jnp.linalg.svd(product)
+    return (left * energy.spectral_gradient(values)) @ right_t
+
+
+@_gradient.defjvp
+def _gradient_jvp(primals: tuple[Any, Matrix], tangents: tuple[Any, Matrix]) -> tuple[Matrix, Matrix]:
+    # Singular vectors have no derivative at equal singular values; the gradient has one.
+    energy, product = primals
+    left, values, right_t = jnp.linalg.svd(product)
+    slopes, moved = jax.jvp(lambda at: at.spectral_gradient(values), (energy,), (tangents[0],))
+    return (left * slopes) @ right_t, _curvature(energy, product, tangents[1]) + (left * moved) @ right_t
+
+
+def _curvature(energy: AbstractSpectralEnergy, product: Matrix, tangent: Matrix) -> Matrix:
+    left, values, right_t = jnp.linalg.svd(product)
+    seen = left.T @ tangent @ right_t.T
+    slopes = energy.spectral_gradient(values)
+    even, odd = (seen + seen.T) / 2, (seen - seen.T) / 2
+    turned = _quotients(energy, values) * even + (slopes[:, None] + slopes) / (values[:, None] + values) * odd
+    spread = energy.spectral_hessian(values) @ jnp.diagonal(seen)
+    same = jnp.eye(values.shape[0], dtype=bool)
+    return left @ jnp.where(same, spread[:, None], turned) @ right_t
 
 
 def _quotients(energy: AbstractSpectralEnergy, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:

@@ -26,6 +26,7 @@ from deeplinear.core import (
     check_finite,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
 )
 from deeplinear.geometry._langevin import langevin_slope
@@ -33,6 +34,7 @@ from deeplinear.geometry._metric import checked_depth, checked_point
 from deeplinear.geometry._pair_eigenvalues import log_ratio, pair_eigenvalue, pair_slope
 
 
+@entry
 def entropy(spectrum: Any, depth: float) -> Float[Array, "*batch"]:
     r"""$S_L(s) = \tfrac12\sum_{j<k}\ln\lambda_L(s_j, s_k)$.
 
@@ -56,6 +58,7 @@ def entropy(spectrum: Any, depth: float) -> Float[Array, "*batch"]:
     return _offset_entropy(s, 1 / depth, offset)
 
 
+@entry
 def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"]:
     r"""$\partial S_L/\partial s_i = \sum_{j \ne i} (c_L + w_L(u_{ij}))/(2 s_i)$.
 
@@ -76,6 +79,7 @@ def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"
     return spectrum_slope(_spectrum("entropy_gradient", spectrum, depth), 1 / depth)
 
 
+@entry(sized=("spectrum",))
 def entropy_hessian(spectrum: Any, depth: float) -> Float[Array, "*batch modes modes"]:
     r"""Second derivatives of the entropy: $-w_L'(u_{ij})/(2 s_i s_j)$ beside the diagonal.
 
@@ -95,6 +99,7 @@ def entropy_hessian(spectrum: Any, depth: float) -> Float[Array, "*batch modes m
     return spectrum_curve(_spectrum("entropy_hessian", spectrum, depth), 1 / depth)
 
 
+@entry
 def entropy_force(point: Any, depth: float) -> Matrix:
     r"""Gradient $U\,\mathrm{diag}(\partial S_L/\partial s)\,V^\top$ of the entropy as a function of the matrix.
 
@@ -129,6 +134,7 @@ def log_orthogonal_volume(size: int) -> float:
     return size * (size - 1) / 4 * math.log(2) + spheres
 
 
+@entry
 def log_fibre_volume(spectrum: Any, depth: int) -> Float[Array, "*batch"]:
     r"""Logarithm of the volume of the balanced layers with a given product.
 

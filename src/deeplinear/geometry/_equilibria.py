@@ -23,7 +23,17 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, as_array, check_count, check_finite, check_number, check_x64, checked_layer
+from deeplinear.core import (
+    HypothesisError,
+    as_array,
+    check_count,
+    check_finite,
+    check_number,
+    check_x64,
+    checked_layer,
+    entry,
+    is_concrete,
+)
 from deeplinear.geometry._energies import AbstractSpectralEnergy, PowerEnergy, SpectralEnergy, SpectralFreeEnergy
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.geometry._pair_eigenvalues import pair_slope
@@ -105,6 +115,7 @@ def has_equilibrium(energy: PowerEnergy | SpectralEnergy, size: int, beta: float
     return bool(np.max(force) >= push)
 
 
+@entry
 def equilibrium_rates(
     value: Any, curvature: Any, size: int, beta: float, depth: float, *, normalised: bool = False
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
@@ -133,7 +144,7 @@ def equilibrium_rates(
     s, bend = (as_array(checked_layer(where, n, v), float) for n, v in (("value", value), ("curvature", curvature)))
     for name, array in (("value", s), ("curvature", bend)):
         check_finite(where, name, array)
-    if np.any(np.asarray(s) <= 0):
+    if is_concrete(s) and np.any(np.asarray(s) <= 0):
         raise ValueError(f"{where}: value must be positive, but reaches {float(jnp.min(s)):g}.")
     rate = 1 / checked_depth(where, depth)
     speed = _scale(depth, normalised) * s ** (2 - 2 * rate)
@@ -158,6 +169,7 @@ def critical_power(size: int, depth: float) -> float:
     return size / (3 * (size - 1)) * (1 + 1 / depth)
 
 
+@entry
 def split_power(log_ratio: Any, size: int, depth: float, *, low: int = 1) -> Float[Array, "..."]:
     r"""The power $p(u)$ at which a state with `low` singular values smaller by the factor $e^{-u}$ is an equilibrium.
 
@@ -185,6 +197,7 @@ def split_power(log_ratio: Any, size: int, depth: float, *, low: int = 1) -> Flo
     return _split(u, size, low, 1 / checked_depth(where, depth))
 
 
+@entry
 def split_equilibria(
     power: float, size: int, beta: float, depth: float, *, low: int = 1, normalised: bool = False
 ) -> tuple[Equilibrium, ...]:

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_finite, check_shape, checked_layer
+from deeplinear.core import HypothesisError, check_finite, check_shape, checked_layer, entry
 from deeplinear.geometry._bures import bures_distance, bures_map
 from deeplinear.geometry._fibres import horizontality_defect
 from deeplinear.geometry._length import curve_length
@@ -100,6 +100,7 @@ class RotationChord:
         return _at("RotationChord.velocities", self.velocity, times)
 
 
+@entry(instead="call it outside of jit, vmap and grad; its result is a text")
 def classify_endpoints(start: Any, end: Any, depth: float) -> str:
     r"""Which closed form joins two matrices, or "numeric".
 
@@ -123,6 +124,7 @@ def classify_endpoints(start: Any, end: Any, depth: float) -> str:
     return NUMERIC if form is None else form.case
 
 
+@entry(instead="call it outside of jit, vmap and grad; its points can be traced by time")
 def explicit_geodesic(start: Any, end: Any, depth: float, *, normalised: bool = False) -> ExplicitGeodesic:
     r"""The geodesic between two matrices for which a closed form is known.
 
@@ -156,6 +158,7 @@ def explicit_geodesic(start: Any, end: Any, depth: float, *, normalised: bool = 
     return dataclasses.replace(form, length=scale * form.length)
 
 
+@entry(instead="call it outside of jit, vmap and grad; its points can be traced by time")
 def rotation_chord(start: Any, end: Any, depth: int, *, normalised: bool = False) -> RotationChord:
     r"""The curve $U((1-t)S^{1/L} + tR^{1/L})^LV^\top$ between matrices with equal polar factors.
 

@@ -30,6 +30,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     integrate,
 )
 from deeplinear.geometry._hamiltonian import geodesic_field, geodesic_field_sum, layer_exponents
@@ -129,6 +130,7 @@ class Geodesic(eqx.Module):
         return jax.tree.map(jnp.max, self.drifts())
 
 
+@entry(instead="call it outside of jit, vmap and grad, or integrate geodesic_field, which can be traced")
 def geodesic(
     point: Any,
     depth: float,

@@ -32,6 +32,9 @@ from deeplinear.core import (
     check_shape,
     checked_layer,
     checked_params,
+    entry,
+    is_concrete,
+    no_gradient,
     norm,
 )
 from deeplinear.geometry._metric import LARGEST_CONDITION, checked_depth, checked_point
@@ -48,6 +51,7 @@ SINGULAR = 1e-12
 """Singular values of the layers, relative to the largest, below which they are zero."""
 
 
+@entry
 def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
     r"""Layers $W_l = Q_l\,\mathrm{diag}(\lambda)\,Q_{l-1}^\top$.
 
@@ -66,8 +70,7 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
     values = as_array(checked_layer(where, "strengths", strengths), float)
     check_shape(where, "strengths", values, (None,))
     check_finite(where, "strengths", values)
-    seen = np.asarray(values)
-    if float(np.min(seen, initial=math.inf)) <= 0:
+    if is_concrete(values) and float(np.min(seen := np.asarray(values), initial=math.inf)) <= 0:
         raise HypothesisError("positive strengths", float(np.sum(seen <= 0)), 0.0, "The number of others is told.")
     if len(turns) < 2:
         raise ValueError(f"{where}: turns must hold at least 2 matrices, one more than layers, but holds {len(turns)}.")
@@ -76,6 +79,7 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
     return _between(values, frames)
 
 
+@entry
 def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *, rank: int | None = None) -> Params:
     r"""Balanced layers with a given product.
 
@@ -98,24 +102,26 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *,
     depth = int(checked_depth(where, depth, finite=True))
     matrix = checked_point(where, "point", point)
     check_shape(where, "point", matrix, (matrix.shape[0], matrix.shape[0]))
-    left, values, right_t = jnp.linalg.svd(matrix)
-    size, seen = matrix.shape[0], np.asarray(values)
-    if rank is None:
-        if seen[-1] <= 0:
+    advice = "singular vectors have no derivative at equal singular values; minimal_fibre_norm has one"
+    left, values, right_t = jnp.linalg.svd(no_gradient("geometry.balanced_lift", "point", matrix, instead=advice))
+    size = matrix.shape[0]
+    if is_concrete(values):
+        seen = np.asarray(values)
+        if rank is not None:
+            _check_rank(where, rank, seen)
+        elif seen[-1] <= 0:
             lacking = float(np.sum(seen <= 0))
-            raise HypothesisError("a matrix of full rank", lacking, 0.0, "The rank that lacks is told.")
-    else:
-        _check_rank(where, rank, seen)
-        seen = np.where(np.arange(size) < rank, seen, 0.0)
+            raise HypothesisError("a matrix of full rank", lacking, 0.0, "The residual is the rank that lacks.")
+    if rank is not None:
+        values = jnp.where(jnp.arange(size) < rank, values, 0.0)
     inner = [np.eye(matrix.shape[0])] * (depth - 1) if turns is None else list(turns)
     if len(inner) != depth - 1:
         raise ValueError(f"{where}: turns must hold {depth - 1} matrices, but holds {len(inner)}.")
     hidden = [_orthogonal(where, f"turns[{k}]", turn, size) for k, turn in enumerate(inner)]
-    return _between(
-        jnp.asarray(seen ** (1 / depth), dtype=float), [jnp.asarray(np.asarray(right_t).T, dtype=float), *hidden, left]
-    )
+    return _between(values ** (1 / depth), [right_t.T, *hidden, left])
 
 
+@entry
 def minimal_fibre_norm(point: Any, depth: int) -> Float[Array, ""]:
     r"""Least squared norm $L\sum_i s_i^{2/L}$ of $L$ layers with a given product.
 
@@ -152,6 +158,7 @@ def manifold_dimension(size: int, depth: int, rank: int | None = None) -> int:
     return r + (depth + 1) * (size * r - r * (r + 1) // 2)
 
 
+@entry(instead="call it outside of jit, vmap and grad, or multiply Metric.inverse by the layers")
 def horizontal_lift(params: Any, vector: Any, *, rank: int | None = None) -> Params:
     r"""The horizontal tangent of balanced layers over a tangent $Z$ of their product.
 
@@ -185,6 +192,7 @@ def horizontal_lift(params: Any, vector: Any, *, rank: int | None = None) -> Par
     return lifted
 
 
+@entry(instead="call it outside of jit, vmap and grad, or multiply Metric.inverse by the layers")
 def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Params:
     """The horizontal part of a tangent of balanced layers; what is left of it the product does not see.
 
@@ -202,12 +210,14 @@ def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Pa
     return _projected(place, moves)
 
 
+@entry(instead="call it outside of jit, vmap and grad, or multiply Metric.inverse by the layers")
 def horizontality_defect(params: Any, tangent: Any, *, rank: int | None = None) -> Float[Array, ""]:
     """Norm of what is not horizontal in a tangent of balanced layers; zero if and only if it is horizontal."""
     seen = horizontal_part(params, tangent, rank=rank)
     return _apart(tuple(jnp.asarray(move, dtype=float) for move in tangent), seen)
 
 
+@entry(instead="call it outside of jit, vmap and grad; it counts singular directions")
 def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "entries rows columns"], ...]:
     r"""Orthonormal basis of the horizontal tangents, one element for each pair $(k, l)$ of singular directions.
 
@@ -226,6 +236,7 @@ def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Arr
     return _elements(place, *(jnp.asarray(index) for index in np.nonzero(np.asarray(place.kept))))
 
 
+@entry(instead="call it outside of jit, vmap and grad; it checks that the layers are balanced")
 def vertical_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array, "turns rows columns"], ...]:
     r"""Basis of the vertical tangents $K_l W_l - W_l K_{l-1}$: one hidden layer turned in one plane at a time.
 
@@ -242,6 +253,7 @@ def vertical_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Array
     return _turned(_place("vertical_basis", params, rank).layers, rank)
 
 
+@entry(instead="call it outside of jit, vmap and grad; entropy has its determinant and can be traced")
 def vertical_gram(params: Any) -> Float[Array, "turns turns"]:
     r"""Inner products of the vertical tangents of turns of unit length, $(E_{ij} - E_{ji})/\sqrt2$.
 
@@ -307,10 +319,11 @@ def _apart(first: Params, second: Params) -> Float[Array, ""]:
 def _orthogonal(where: str, name: str, value: Any, size: int) -> Matrix:
     matrix = checked_point(where, name, value)
     check_shape(where, name, matrix, (size, size))
-    seen = np.asarray(matrix)
-    missed = float(np.max(np.abs(seen.T @ seen - np.eye(size)), initial=0.0))
-    if missed > ORTHOGONAL:
-        raise HypothesisError(f"{where}: {name} is orthogonal", missed, ORTHOGONAL)
+    if is_concrete(matrix):
+        seen = np.asarray(matrix)
+        missed = float(np.max(np.abs(seen.T @ seen - np.eye(size)), initial=0.0))
+        if missed > ORTHOGONAL:
+            raise HypothesisError(f"{where}: {name} is orthogonal", missed, ORTHOGONAL)
     return matrix
 
 

@@ -18,6 +18,7 @@ from deeplinear.core import (
     check_number,
     check_x64,
     checked_layer,
+    entry,
     near_name,
 )
 from deeplinear.geometry._energies import AbstractSpectralEnergy, NegativeEntropy
@@ -73,6 +74,7 @@ class MatrixFlow:
     steps: np.ndarray
 
 
+@entry(instead="call it outside of jit, vmap and grad, or integrate Metric.apply, which can be traced")
 def matrix_flow(
     energy: AbstractLoss | Sequence[AbstractLoss],
     start: Any,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, check_shape
+from deeplinear.core import Matrix, check_shape, entry
 from deeplinear.geometry._metric import Metric, checked_point
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
 from deeplinear.geometry._powers import power_difference
@@ -29,6 +29,7 @@ QUADRATURE = 24
 """Gauss–Legendre nodes in the place of layers at infinite depth: exact to rounding for ratios up to $10^6$."""
 
 
+@entry(bounded=("point", "momentum"))
 def hamiltonian(metric: Metric, point: Any, momentum: Any) -> Float[Array, ""]:
     r"""$\tfrac12\langle P, A_L[X](P)\rangle$, half the squared speed.
 
@@ -47,6 +48,7 @@ def hamiltonian(metric: Metric, point: Any, momentum: Any) -> Float[Array, ""]:
     return 0.5 * jnp.sum(p * metric.apply(x, p))
 
 
+@entry
 def geodesic_field(metric: Metric, point: Matrix, momentum: Matrix) -> tuple[Matrix, Matrix]:
     r"""$(\dot X, \dot P)$, unchecked: what is integrated. One singular value decomposition and $O(d^3)$ more.
 
@@ -87,6 +89,7 @@ def layer_exponents(metric: Metric) -> Float[Array, "3 layers"]:
     return jnp.asarray(terms, dtype=float)
 
 
+@entry
 def geodesic_field_sum(exponents: Float[Array, "3 layers"], point: Matrix, momentum: Matrix) -> tuple[Matrix, Matrix]:
     r"""$(\dot X, \dot P)$ as a sum over layers, unchecked: the independent side of `geodesic_field`.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, as_array, check_count, check_number, checked_params
+from deeplinear.core import Params, as_array, check_count, check_number, checked_params, entry
 from deeplinear.geometry._metric import checked_point
 from deeplinear.models import DeepLinear, balancedness
 
@@ -36,6 +36,7 @@ class GaussianImbalance(NamedTuple):
         return self.square / self.layer_square
 
 
+@entry
 def gaussian_imbalance(size: int, std: Any) -> GaussianImbalance:
     r"""Mean squares of the imbalance of independent Gaussian layers and of what it is a difference of.
 
@@ -55,6 +56,7 @@ def gaussian_imbalance(size: int, std: Any) -> GaussianImbalance:
     return GaussianImbalance(2 * (size + 1) * fourth, (2 * size + 1) * fourth)
 
 
+@entry(bounded=("params",))
 def relative_imbalance(params: Any) -> Float[Array, ""]:
     r"""Largest imbalance over the largest layer: $\max_l\|W_{l+1}^\top W_{l+1} - W_lW_l^\top\|_F / \max_l\|W_l\|_F^2$.
 
@@ -78,6 +80,7 @@ def _relative(layers: Params) -> Float[Array, ""]:
     return jnp.where(largest > 0, found / jnp.where(largest > 0, largest, 1.0), 0.0)
 
 
+@entry(instead="call it outside of jit, vmap and grad, or use relative_imbalance, which can be traced")
 def is_balanced(params: Any, *, tolerance: float = 1e-8) -> bool:
     """Whether the relative imbalance of layers is at most the tolerance.
 

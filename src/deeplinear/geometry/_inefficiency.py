@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Matrix, check_number
+from deeplinear.core import HypothesisError, Matrix, check_number, entry
 from deeplinear.geometry._flow import matrix_flow
 from deeplinear.geometry._logarithm import distance
 from deeplinear.models import AbstractLoss
@@ -31,6 +31,7 @@ class Inefficiency:
     status: str
 
 
+@entry(instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced")
 def path_inefficiency(
     energy: AbstractLoss,
     start: Any,

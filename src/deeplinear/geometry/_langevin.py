@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from deeplinear.core import entry
+
 SERIES = (1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875, 4 / 18243225)
 """Coefficients of $u, u^3, \\dots, u^{13}$ of the Langevin function."""
 
@@ -13,6 +15,7 @@ SMALL = 0.3
 """Below this the series is exact to rounding."""
 
 
+@entry
 def langevin(u: Any) -> Float[Array, "..."]:
     r"""$\coth u - 1/u$, exact to rounding for every $u$.
 
@@ -34,6 +37,7 @@ def _langevin(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(near, series, jnp.sign(x) * value)
 
 
+@entry
 def langevin_slope(u: Any) -> Float[Array, "..."]:
     r"""$1/u^2 - 1/\sinh^2 u$, the derivative of the Langevin function.
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.interpolate
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_count, check_finite, check_shape
+from deeplinear.core import HypothesisError, check_count, check_finite, check_shape, entry, frobenius, is_concrete
 from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, checked_depth, checked_point
 from deeplinear.geometry._pair_eigenvalues import pair_eigenvalue
 
@@ -23,6 +23,7 @@ PIECE = 4
 """Gauss–Legendre nodes between two samples."""
 
 
+@entry(instead="call it outside of jit, vmap and grad, or integrate Metric.norm, which can be traced")
 def curve_length(
     curve: Any, depth: float, *, times: Any = None, velocity: Any = None, nodes: int = 48, normalised: bool = False
 ) -> float:
@@ -54,6 +55,7 @@ def curve_length(
     return float(weights @ speeds)
 
 
+@entry(instead="call it outside of jit, vmap and grad, or integrate Metric.inner, which can be traced")
 def curve_action(
     curve: Any, depth: float, *, times: Any = None, velocity: Any = None, nodes: int = 48, normalised: bool = False
 ) -> float:
@@ -69,7 +71,8 @@ def curve_action(
     return float(weights @ speeds**2) / 2
 
 
-def distance_lower_bound(start: Any, end: Any, depth: float, *, normalised: bool = False) -> float:
+@entry
+def distance_lower_bound(start: Any, end: Any, depth: float, *, normalised: bool = False) -> float | Float[Array, ""]:
     r"""$\sqrt L\,\|s(A)^{1/L} - s(B)^{1/L}\|$ with sorted singular values; at infinite depth of their logarithms.
 
     Args:
@@ -79,7 +82,7 @@ def distance_lower_bound(start: Any, end: Any, depth: float, *, normalised: bool
         normalised: Whether in the normalised metric; infinite depth is always so.
 
     Returns:
-        A number that the length of no curve between them falls below.
+        A number that the length of no curve between them falls below; an array inside a transformation.
 
     Example:
         >>> round(distance_lower_bound([[1.0, 0.2], [-0.3, 0.8]], [[0.3, -0.9], [0.8, 0.5]], 2), 12)
@@ -87,16 +90,22 @@ def distance_lower_bound(start: Any, end: Any, depth: float, *, normalised: bool
     """
     where = "distance_lower_bound"
     checked_depth(where, depth)
-    a = np.asarray(checked_point(where, "start", start))
-    b = np.asarray(checked_point(where, "end", end))
+    a, b = checked_point(where, "start", start), checked_point(where, "end", end)
     check_shape(where, "end", b, a.shape)
-    one, other = (np.linalg.svd(matrix, compute_uv=False) for matrix in (a, b))
-    if not math.isinf(depth):
-        apart = float(np.linalg.norm(one ** (1 / depth) - other ** (1 / depth)))
-        return (depth if normalised else math.sqrt(depth)) * apart
-    if min(one[-1], other[-1]) <= 0:
+    seen = is_concrete(a) and is_concrete(b)
+    scale = 1.0 if math.isinf(depth) else depth if normalised else math.sqrt(depth)
+    if not seen:
+        one, other = (jnp.linalg.svd(matrix, compute_uv=False) for matrix in (a, b))
+        return scale * frobenius(_root(jnp, one, depth) - _root(jnp, other, depth))
+    one, other = (np.linalg.svd(np.asarray(matrix), compute_uv=False) for matrix in (a, b))
+    if math.isinf(depth) and min(one[-1], other[-1]) <= 0:
         raise HypothesisError(f"{where}: start and end are of full rank", 1.0, 0.0, "At infinite depth they must be.")
-    return float(np.linalg.norm(np.log(one) - np.log(other)))
+    return scale * float(np.linalg.norm(_root(np, one, depth) - _root(np, other, depth)))
+
+
+def _root(xp: Any, values: Any, depth: float) -> Any:
+    """Singular values to the power of one over the depth, their logarithms at infinite depth."""
+    return xp.log(values) if math.isinf(depth) else values ** (1 / depth)
 
 
 def _speeds(

@@ -29,6 +29,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
 )
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
@@ -57,6 +58,7 @@ def checked_point(where: str, name: str, value: Any) -> Matrix:
     return matrix
 
 
+@entry
 def metric_eigenvalue(a: Any, b: Any, depth: float, *, normalised: bool = False) -> Float[Array, "..."]:
     r"""Eigenvalue $\lambda_L(a, b)$ of the operator $A_L[X]$ on $u_k v_l^\top$, with $a = s_k$ and $b = s_l$.
 
@@ -127,11 +129,13 @@ class Metric(eqx.Module):
         """Whether the operator is divided by $L$; not to be asked for inside a transformation."""
         return float(self.scale) == 1
 
+    @entry(bounded=("point",))
     def eigenvalues(self, point: Any) -> Float[Array, "rows columns"]:
         r"""$\lambda_L(s_k, s_l)$ for all pairs, $k$ over the rows and $l$ over the columns of the matrix."""
         point = checked_point("Metric.eigenvalues", "point", point)
         return _frame(self, point)[1]
 
+    @entry(bounded=("point", "vector"))
     def apply(self, point: Any, vector: Any) -> Matrix:
         r"""$A_L[X](Z)$: the Riemannian gradient of an energy whose gradient is $Z$.
 
@@ -141,6 +145,7 @@ class Metric(eqx.Module):
         """
         return _applied(self, *_pair("Metric.apply", point, vector))
 
+    @entry(bounded=("point", "vector"))
     def inverse(self, point: Any, vector: Any, *, pseudo: bool = False) -> Matrix:
         r"""$A_L[X]^{-1}(Z)$.
 
@@ -164,6 +169,7 @@ class Metric(eqx.Module):
             )
         return solved
 
+    @entry(bounded=("point", "first", "second"))
     def inner(self, point: Any, first: Any, second: Any, *, pseudo: bool = False) -> Float[Array, ""]:
         r"""$g_X(Y, Z)$.
 
@@ -178,10 +184,12 @@ class Metric(eqx.Module):
         _, second = _pair(where, point, second, "second")
         return _dot(first, self.inverse(point, second, pseudo=pseudo))
 
+    @entry(bounded=("point", "vector"))
     def norm(self, point: Any, vector: Any, *, pseudo: bool = False) -> Float[Array, ""]:
         r"""$\sqrt{g_X(Z, Z)}$."""
         return jnp.sqrt(jnp.maximum(self.inner(point, vector, vector, pseudo=pseudo), 0.0))
 
+    @entry(bounded=("point",))
     def dense(self, point: Any) -> Float[Array, "entries entries"]:
         """The operator as a matrix on the entries in row-major order; for small matrices."""
         return _dense(self, checked_point("Metric.dense", "point", point))

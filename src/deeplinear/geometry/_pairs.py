@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import check_finite, check_number, check_x64, processors
+from deeplinear.core import check_finite, check_number, check_x64, entry, processors
 from deeplinear.geometry._curvature import decomposed, velocities_of
 from deeplinear.geometry._explicit import NUMERIC, SAME
 from deeplinear.geometry._logarithm import FAR, connect, generator_of, geodesic_between, planes_of, ways_round
@@ -67,6 +67,11 @@ class Distances:
         return self.angles > FAR
 
 
+@entry(
+    instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced",
+    empty=True,
+    sized=("starts", "ends"),
+)
 def distances(
     starts: Any,
     ends: Any,

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, check_number, check_shape, is_concrete
+from deeplinear.core import HypothesisError, Matrix, check_number, check_shape, entry, is_concrete
 from deeplinear.geometry._metric import checked_point
 from deeplinear.geometry._pair_eigenvalues import log_ratio
 
 
+@entry
 def power_difference(a: Any, b: Any, exponent: Any) -> Float[Array, "..."]:
     r"""$(a^p - b^p)/(a - b)$ for positive numbers, $p\,a^{p-1}$ where they are equal.
 
@@ -43,6 +44,7 @@ def _power_difference(a: Array, b: Array, exponent: Array) -> Float[Array, "..."
     return high ** (p - 1) * jnp.where(equal, p, jnp.expm1(-p * gap) / jnp.expm1(-gap))
 
 
+@entry
 def power_derivative(matrix: Any, direction: Any, exponent: float) -> Matrix:
     r"""Derivative of $S \mapsto S^p$ at a positive definite matrix in a symmetric direction.
 
@@ -78,6 +80,7 @@ def _power_derivative(point: Matrix, vector: Matrix, exponent: Any) -> tuple[Mat
     return vectors @ (weights * (vectors.T @ ((vector + vector.T) / 2) @ vectors)) @ vectors.T, values[0]
 
 
+@entry(sized=("point", "direction"))
 def gram_power_derivative(point: Any, direction: Any, exponent: float) -> tuple[Matrix, Matrix]:
     r"""Derivatives of $(XX^\top)^p$ and $(X^\top X)^p$ at a matrix of full rank.
 

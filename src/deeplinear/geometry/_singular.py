@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, check_shape, is_concrete
+from deeplinear.core import HypothesisError, Matrix, check_shape, entry, is_concrete
 from deeplinear.geometry._energies import AbstractSpectralEnergy, FreeEnergy, Scaled
 from deeplinear.geometry._metric import Metric, checked_point
 from deeplinear.models import AbstractLoss
@@ -39,6 +39,7 @@ class SingularDerivative(NamedTuple):
     right: Float[Array, "modes modes"]
 
 
+@entry(sized=("point", "velocity"))
 def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
     r"""Derivatives of singular values and vectors along a path through a matrix.
 

@@ -26,6 +26,7 @@ from deeplinear.core import (
     check_number,
     check_shape,
     checked_params,
+    entry,
     integrate,
 )
 from deeplinear.geometry._exponential import (
@@ -90,6 +91,7 @@ class BalancedGeodesic(eqx.Module):
         return travelled(self.speed, self.times)
 
 
+@entry(instead="call it outside of jit, vmap and grad, or integrate geodesic_field, which can be traced")
 def balanced_geodesic(
     params: Any, tangent: Any, times: Any, *, rtol: float = 1e-12, atol: float = 1e-14
 ) -> BalancedGeodesic:
@@ -136,6 +138,9 @@ def balanced_geodesic(
     return BalancedGeodesic(*kept, end_time=found.time, steps=found.steps, status=status)
 
 
+@entry(
+    instead="call it outside of jit, vmap and grad; it checks that the layers are balanced", sized=("params", "tangent")
+)
 def multipliers(params: Any, tangent: Any) -> Float[Array, "hidden size size"]:
     r"""The symmetric multipliers $S_1, \dots, S_{L-1}$ of the geodesic through balanced layers in a direction.
 
@@ -153,6 +158,9 @@ def multipliers(params: Any, tangent: Any) -> Float[Array, "hidden size size"]:
     return _multipliers(layers, moves)
 
 
+@entry(
+    instead="call it outside of jit, vmap and grad; it checks that the layers are balanced", bounded=("start", "end")
+)
 def line_defect(start: Any, end: Any) -> Float[Array, " hidden"]:
     r"""By how much the straight line between balanced layers fails to be balanced, at each hidden layer.
 
@@ -177,6 +185,7 @@ def line_defect(start: Any, end: Any) -> Float[Array, " hidden"]:
     return _line_defect(first, last)
 
 
+@entry
 def frame_line_defect(
     strengths: Any, turns: Sequence[Any], end_strengths: Any, end_turns: Sequence[Any]
 ) -> Float[Array, " hidden"]:
@@ -207,6 +216,7 @@ def frame_line_defect(
     return _frame_line_defect(values, others, *frames)
 
 
+@entry
 def straight_line_end(strengths: Any, turns: Sequence[Any], end_strengths: Any, even: Any, odd: Any) -> Params:
     r"""Balanced layers that a straight line of balanced layers leads to.
 
@@ -239,6 +249,10 @@ def straight_line_end(strengths: Any, turns: Sequence[Any], end_strengths: Any, 
     return balanced_layers(end_strengths, frames)
 
 
+@entry(
+    instead="call it outside of jit, vmap and grad; it checks that the layers are balanced",
+    bounded=("params", "covector"),
+)
 def direction_defect(params: Any, covector: Any) -> Float[Array, " hidden"]:
     r"""By how much the straight line from balanced layers in a horizontal direction fails to be balanced.
 

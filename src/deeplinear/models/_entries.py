@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
-from deeplinear.core import Matrix, Params, as_array, check_shape, is_concrete
+from deeplinear.core import Matrix, Params, as_array, check_shape, entry, is_concrete
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._losses import SquaredDistance
 from deeplinear.models._networks import DeepLinear, PrefixProducts
@@ -163,6 +163,7 @@ class NetworkEntries(AbstractModel[Halves]):
     by_column: Tiles
     place: Int32[Array, " entries"]
 
+    @entry
     def __init__(self, widths: tuple[int, ...] | list[int], rows: Any, columns: Any) -> None:
         network = DeepLinear(widths)
         if network.depth < 2:
@@ -296,6 +297,7 @@ def _checked_index(name: str, index: Any, bound: int, where: str = "NetworkEntri
     return array
 
 
+@entry
 def sparse_completion(rows: Any, columns: Any, values: Any, widths: tuple[int, ...] | list[int]) -> Problem:
     r"""Completion of a large matrix in factored form: $\tfrac12\sum_k (W_{i_kj_k} - y_k)^2$ for a deep network $W$.
 

@@ -21,6 +21,7 @@ from deeplinear.core import (
     check_key,
     check_number,
     check_shape,
+    entry,
     is_concrete,
     near_name,
 )
@@ -54,6 +55,7 @@ class Gaussian(AbstractInit):
 
     std: Float[Array, ""]
 
+    @entry
     def __init__(self, std: ArrayLike) -> None:
         check_number("Gaussian", "std", std, above=0)
         self.std = jnp.asarray(std, dtype=float)
@@ -82,6 +84,7 @@ class MatchedGaussian(AbstractInit):
     scale: Float[Array, ""]
     rule: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, scale: ArrayLike, rule: str = "power") -> None:
         check_number("MatchedGaussian", "scale", scale, above=0)
         if rule not in ("power", "product"):
@@ -153,6 +156,7 @@ class Scaled(AbstractInit):
 
     gains: Float[Array, "..."]
 
+    @entry
     def __init__(self, gains: object) -> None:
         self.gains = nonnegative("Scaled", "gains", gains)
 
@@ -177,6 +181,7 @@ class Orthogonal(AbstractInit):
 
     scale: Float[Array, ""]
 
+    @entry
     def __init__(self, scale: ArrayLike = 1.0) -> None:
         check_number("Orthogonal", "scale", scale, above=0)
         self.scale = jnp.asarray(scale, dtype=float)
@@ -200,6 +205,7 @@ class ScaledIdentity(AbstractInit):
 
     scale: Float[Array, ""]
 
+    @entry
     def __init__(self, scale: ArrayLike) -> None:
         check_number("ScaledIdentity", "scale", scale)
         self.scale = jnp.asarray(scale, dtype=float)
@@ -227,6 +233,7 @@ class AlphaM(AbstractInit):
     alpha: Float[Array, ""]
     m: Float[Array, ""]
 
+    @entry
     def __init__(self, alpha: ArrayLike, m: ArrayLike) -> None:
         check_number("AlphaM", "alpha", alpha, above=0)
         check_number("AlphaM", "m", m, at_least=1, finite=False)
@@ -256,6 +263,7 @@ class Explicit(AbstractInit):
 
     params: Params
 
+    @entry
     def __init__(self, params: object) -> None:
         self.params = _layers("Explicit", "params", params)
 

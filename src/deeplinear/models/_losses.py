@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key
 
-from deeplinear.core import Matrix, as_array, check_count, check_finite, check_key, check_shape, is_concrete
+from deeplinear.core import Matrix, as_array, check_count, check_finite, check_key, check_shape, entry, is_concrete
 from deeplinear.models._base import AbstractLoss, AbstractSumLoss
 
 
@@ -73,16 +73,20 @@ class SquaredDistance(AbstractLoss):
 
     target: Matrix
 
+    @entry
     def __init__(self, target: object) -> None:
         self.target = checked_matrix("SquaredDistance", "target", target)
         _check_sizes("SquaredDistance", "target", self.target.shape)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum((product - self.target) ** 2)
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return product - self.target
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return tangent
 
@@ -171,6 +175,7 @@ class Regression(AbstractLoss):
     offset: Float[Array, ""]
     reduced: bool = eqx.field(static=True)
 
+    @entry(bounded=("sxx", "syx", "syy"))
     def __init__(
         self,
         sxx: object,
@@ -206,6 +211,7 @@ class Regression(AbstractLoss):
             self.offset = _offset(syy, self.syx, self.solution)
 
     @staticmethod
+    @entry(empty=True)
     def from_data(inputs: object, outputs: object, *, reduced: bool = False) -> "Regression":
         """Loss of samples in columns: `inputs` is (in, samples), `outputs` is (out, samples)."""
         x = checked_matrix("Regression.from_data", "inputs", inputs)
@@ -219,14 +225,17 @@ class Regression(AbstractLoss):
         sxx, syx, syy, solution = _moments(x, y)
         return Regression(sxx, syx, syy, reduced=reduced, solution=solution)
 
+    @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
         gap = product - self.solution
         reduced = 0.5 * jnp.sum((gap @ self.sxx) * gap)
         return reduced if self.reduced else reduced + self.offset
 
+    @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
         return product @ self.sxx - self.syx
 
+    @entry(bounded=("product",))
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return tangent @ self.sxx
 
@@ -258,6 +267,7 @@ class SampleRegression(AbstractSumLoss):
     inputs: Float[Array, "inp samples"]
     outputs: Float[Array, "out samples"]
 
+    @entry(empty=True, bounded=("inputs", "outputs"))
     def __init__(self, inputs: object, outputs: object) -> None:
         self.inputs = checked_matrix("SampleRegression", "inputs", inputs)
         self.outputs = checked_matrix("SampleRegression", "outputs", outputs)
@@ -267,12 +277,15 @@ class SampleRegression(AbstractSumLoss):
         _check_sizes("SampleRegression", "inputs", self.inputs.shape)
         _check_sizes("SampleRegression", "outputs", self.outputs.shape)
 
+    @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum((product @ self.inputs - self.outputs) ** 2) / self.terms
 
+    @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
         return (product @ self.inputs - self.outputs) @ self.inputs.T / self.terms
 
+    @entry(bounded=("product",))
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return (tangent @ self.inputs) @ self.inputs.T / self.terms
 
@@ -313,6 +326,7 @@ class Completion(AbstractSumLoss):
     target: Matrix
     mask: Matrix
 
+    @entry
     def __init__(self, target: object, mask: object) -> None:
         values = _array("Completion", "target", target)
         check_shape("Completion", "target", values, (None, None))
@@ -331,12 +345,15 @@ class Completion(AbstractSumLoss):
             self.target = jnp.where(seen.astype(bool), values, 0.0)
         check_finite("Completion", "target (where observed)", self.target)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum(self.gradient(product) ** 2)
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return self.mask * (product - self.target)
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return self.mask * tangent
 
@@ -394,6 +411,7 @@ class EntryCompletion(AbstractSumLoss):
     values: Float[Array, " entries"]
     extent: tuple[int, int] = eqx.field(static=True)
 
+    @entry
     def __init__(self, rows: object, columns: object, values: object, shape: Sequence[int]) -> None:
         if not isinstance(shape, Sequence) or isinstance(shape, str) or len(shape) != 2:
             raise TypeError(f"EntryCompletion: shape must be two widths (out, in), but is {shape!r}.")
@@ -424,12 +442,15 @@ class EntryCompletion(AbstractSumLoss):
     def _scatter(self, entries: Float[Array, " entries"]) -> Matrix:
         return jnp.zeros(self.extent, entries.dtype).at[self.rows, self.columns].set(entries, unique_indices=True)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum(self._residual(product) ** 2)
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return self._scatter(self._residual(product))
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return self._scatter(tangent[self.rows, self.columns])
 
@@ -469,6 +490,7 @@ class Sensing(AbstractSumLoss):
     matrices: Float[Array, "measurements out inp"]
     values: Float[Array, " measurements"]
 
+    @entry(empty=True, bounded=("matrices", "values"))
     def __init__(self, matrices: object, values: object) -> None:
         self.matrices = _array("Sensing", "matrices", matrices)
         self.values = _array("Sensing", "values", values)
@@ -483,12 +505,15 @@ class Sensing(AbstractSumLoss):
     def _measure(self, product: Matrix) -> Float[Array, " measurements"]:
         return jnp.einsum("kij,ij->k", self.matrices, product)
 
+    @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum((self._measure(product) - self.values) ** 2)
 
+    @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
         return jnp.einsum("k,kij->ij", self._measure(product) - self.values, self.matrices)
 
+    @entry(bounded=("product",))
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return jnp.einsum("k,kij->ij", self._measure(tangent), self.matrices)
 
@@ -529,12 +554,14 @@ class Energy(AbstractLoss):
     energy: Callable[..., Float[Array, ""]] = eqx.field(static=True)
     data: tuple[Array, ...]
 
+    @entry
     def __init__(self, energy: Callable[..., Float[Array, ""]], *data: object) -> None:
         if not callable(energy):
             raise TypeError(f"Energy: energy must be a function of the product, but is {energy!r}.")
         self.energy = energy
         self.data = tuple(as_array(item) for item in data)
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         value = self.energy(product, *self.data)
         value = jnp.asarray(value) if isinstance(value, float) else value
@@ -546,9 +573,11 @@ class Energy(AbstractLoss):
             )
         return value
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return jax.grad(self.value)(product)
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return jax.jvp(self.gradient, (product,), (tangent,))[1]
 

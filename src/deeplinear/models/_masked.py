@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from deeplinear.core import Matrix, Params, as_array, check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import Matrix, Params, as_array, check_count, check_finite, check_shape, entry, is_concrete
 from deeplinear.models._base import AbstractModel
 from deeplinear.models._networks import DeepLinear
 
@@ -47,6 +47,7 @@ class Masked(AbstractModel[Completed]):
     masks: tuple[Bool[Array, "_ _"], ...]
     values: Params
 
+    @entry
     def __init__(self, model: AbstractModel, masks: Any, values: Any = None) -> None:
         if not isinstance(model, AbstractModel):
             raise TypeError(f"Masked: model must be a model such as DeepLinear, but is {model!r}.")

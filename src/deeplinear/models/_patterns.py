@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import check_count, check_shape, is_concrete
+from deeplinear.core import check_count, check_shape, entry, is_concrete
 from deeplinear.models._base import AbstractLoss
 from deeplinear.models._losses import Completion, EntryCompletion
 
@@ -130,6 +130,7 @@ class Connectivity:
         return "\n".join(lines)
 
 
+@entry
 def connectivity(mask: object) -> Connectivity:
     r"""Components of the observation graph of a mask.
 
@@ -159,6 +160,7 @@ def connectivity(mask: object) -> Connectivity:
     return _connectivity(rows, columns, (seen.shape[0], seen.shape[1]))
 
 
+@entry
 def entry_connectivity(rows: object, columns: object, shape: Sequence[int]) -> Connectivity:
     """Components of the observation graph of a list of entries; for large patterns, whose mask would not fit.
 
@@ -239,6 +241,7 @@ def _grouped(
     return np.split(items[order], np.searchsorted(labels[order], np.arange(1, count)))
 
 
+@entry
 def bipartite_adjacency(mask: object) -> Int[np.ndarray, "vertices vertices"]:
     r"""Adjacency matrix $\begin{pmatrix} 0 & P^\top \\ P & 0 \end{pmatrix}$ of the observation graph.
 
@@ -262,6 +265,7 @@ def bipartite_adjacency(mask: object) -> Int[np.ndarray, "vertices vertices"]:
 # ---- Patterns up to symmetry -----------------------------------------------------------------------------------------
 
 
+@entry
 def canonical_pattern(mask: object, *, transpose: bool = True) -> Mask:
     """The first, in lexicographic order, of all patterns that permutations of rows and of columns make of a mask.
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, add_scaled, check_number, flatten, inner, unflatten
+from deeplinear.core import Matrix, Params, add_scaled, check_number, entry, flatten, inner, unflatten
 from deeplinear.models._base import AbstractLoss, AbstractModel
 
 
@@ -33,6 +33,7 @@ class Problem(eqx.Module):
     loss: AbstractLoss
     l2: Float[Array, ""]
 
+    @entry
     def __init__(self, model: AbstractModel, loss: AbstractLoss, l2: float | Float[Array, ""] = 0.0) -> None:
         check_number("Problem", "l2", l2, at_least=0)
         if not isinstance(model, AbstractModel):
@@ -48,18 +49,22 @@ class Problem(eqx.Module):
                 f"{model.product_shape}."
             )
 
+    @entry(bounded=("params",))
     def product(self, params: Params) -> Matrix:
         """End-to-end object of the model."""
         return self.model.forward(params)[0]
 
+    @entry(bounded=("params",))
     def value(self, params: Params) -> Float[Array, ""]:
         """Loss, penalty included."""
         return self.loss.value(self.product(params)) + 0.5 * self.l2 * inner(params, params)
 
+    @entry(bounded=("params",))
     def gradient(self, params: Params) -> Params:
         """Gradient with respect to every layer."""
         return self.value_and_gradient(params)[1]
 
+    @entry(bounded=("params",))
     def value_and_gradient(self, params: Params) -> tuple[Float[Array, ""], Params]:
         """Loss and gradient from one forward and one backward pass."""
         product, memo = self.model.forward(params)
@@ -67,6 +72,7 @@ class Problem(eqx.Module):
         gradient = self.model.pullback(params, memo, self.loss.gradient(product))
         return value, add_scaled(gradient, self.l2, params)
 
+    @entry(bounded=("params",))
     def linearize(self, params: Params) -> tuple[Params, Callable[[Params], Params]]:
         """Gradient, and the Hessian as a function of a direction that reuses the forward pass."""
         product, memo = self.model.forward(params)
@@ -81,10 +87,12 @@ class Problem(eqx.Module):
 
         return gradient, hessian_product
 
+    @entry(bounded=("params",))
     def hessian_product(self, params: Params, direction: Params) -> Params:
         """Hessian at `params` applied to a direction."""
         return self.linearize(params)[1](direction)
 
+    @entry(bounded=("params",))
     def hessian(self, params: Params) -> Float[Array, "size size"]:
         """Dense Hessian in the coordinates of `flatten`; meant for small networks."""
         shapes = self.model.shapes

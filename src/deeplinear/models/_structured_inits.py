@@ -18,6 +18,7 @@ from deeplinear.core import (
     check_key,
     check_number,
     check_shape,
+    entry,
     is_concrete,
     random_orthogonal,
 )
@@ -31,6 +32,7 @@ LEAST_GROWTH = 3.0
 """Smallest factor between neighbouring layers of a pyramid: above the spread 2 of the strengths within a layer."""
 
 
+@entry(sized=("params", "delta"))
 def rescale_balance(params: Params, delta: ArrayLike) -> Params:
     r"""The layers times one number, such that $\max_l \|C_l\|_F = \delta$ exactly.
 
@@ -81,6 +83,7 @@ class DeltaBalanced(AbstractInit):
 
     delta: Float[Array, ""]
 
+    @entry
     def __init__(self, delta: ArrayLike) -> None:
         check_number("DeltaBalanced", "delta", delta, above=0)
         self.delta = jnp.asarray(delta, dtype=float)
@@ -113,6 +116,7 @@ class Aligned(AbstractInit):
     left: Matrix | None
     right: Matrix | None
 
+    @entry
     def __init__(self, strengths: object, *, left: object | None = None, right: object | None = None) -> None:
         self.strengths = _checked_strengths("Aligned", strengths)
         self.left = None if left is None else _orthogonal("Aligned", "left", left)
@@ -148,6 +152,7 @@ class Decoupled(AbstractInit):
 
     strengths: Float[Array, "..."]
 
+    @entry
     def __init__(self, strengths: object) -> None:
         self.strengths = _checked_strengths("Decoupled", strengths)
 
@@ -174,6 +179,7 @@ class Diagonal(AbstractInit):
 
     strengths: Float[Array, "..."]
 
+    @entry
     def __init__(self, strengths: object) -> None:
         self.strengths = _checked_strengths("Diagonal", strengths)
 
@@ -204,6 +210,7 @@ class Pyramid(AbstractInit):
     growth: Float[Array, ""]
     scale: Float[Array, ""]
 
+    @entry
     def __init__(self, pivot: int, growth: ArrayLike = LEAST_GROWTH, scale: ArrayLike = 1.0) -> None:
         check_count("Pyramid", "pivot", pivot, at_least=1)
         check_number("Pyramid", "growth", growth, at_least=LEAST_GROWTH)
@@ -250,6 +257,7 @@ class Cumulative(AbstractInit):
     pivot: int = eqx.field(static=True)
     scale: Float[Array, ""]
 
+    @entry(sized=("scale",))
     def __init__(self, pivot: int, scale: ArrayLike = 1.0) -> None:
         check_count("Cumulative", "pivot", pivot, at_least=1)
         check_number("Cumulative", "scale", scale, above=0)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from deeplinear.core import Matrix, as_array, check_count, check_shape, is_concrete
+from deeplinear.core import Matrix, as_array, check_count, check_shape, entry, is_concrete
 from deeplinear.models._base import AbstractSumLoss
 from deeplinear.models._losses import checked_matrix
 
@@ -34,6 +34,7 @@ class WhiteInputs(AbstractSumLoss):
     target: Matrix
     active: Float[Array, " inp"]
 
+    @entry
     def __init__(self, target: object, active: Any = None) -> None:
         self.target = checked_matrix("WhiteInputs", "target", target)
         seen = as_array(np.ones(self.target.shape[1]) if active is None else active, float)
@@ -42,12 +43,15 @@ class WhiteInputs(AbstractSumLoss):
             raise ValueError("WhiteInputs: active must hold only 0 and 1, and a 1 at least once.")
         self.active = seen
 
+    @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum(self.gradient(product) ** 2)
 
+    @entry
     def gradient(self, product: Matrix) -> Matrix:
         return (product - self.target) * self.active
 
+    @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return tangent * self.active
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, Num, Shaped
 
 from deeplinear.core import (
     Params,
+    entry,
     is_concrete,
 )
 from deeplinear.models import DeepLinear, NetworkEntries, Problem
@@ -61,6 +62,7 @@ class FunctionProbe(AbstractProbe):
     def dims(self) -> tuple[str, ...] | None:
         return self.labels
 
+    @entry(bounded=("params",))
     def __call__(self, t: Time, params: Params, problem: Problem) -> Shaped[Array, "..."]:
         value = self.function(t, params, problem)
         if not isinstance(value, jax.Array | np.ndarray | np.generic | int | float | complex):

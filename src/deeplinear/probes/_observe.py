@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from deeplinear.core import RESULTS, Trajectory, check_finite, check_shape, checked_params, describe
+from deeplinear.core import RESULTS, Trajectory, check_finite, check_shape, checked_params, describe, entry
 from deeplinear.models import Problem, checked_problem
 from deeplinear.probes._base import AbstractProbe, dimension_names
 from deeplinear.probes._checked import checked_probes
@@ -17,6 +17,7 @@ WINDOW = 64
 """Snapshots that are looked at together; fewer are filled up, so that few lengths are compiled."""
 
 
+@entry
 def observe(
     problem: Problem,
     times: Any,

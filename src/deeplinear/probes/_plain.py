@@ -15,7 +15,9 @@ from deeplinear.core import (
     check_count,
     check_shape,
     effective_rank,
+    entry,
     flatten,
+    frobenius,
     is_concrete,
     norm,
     nuclear_norm,
@@ -91,7 +93,7 @@ def weights(t: Time, params: Params, problem: Problem) -> Float[Array, " size"]:
 @probe(dims=("layer",))
 def layer_norms(t: Time, params: Params, problem: Problem) -> Float[Array, " depth"]:
     r"""Frobenius norm $\|W_l\|_F$ of every layer."""
-    return jnp.stack([jnp.linalg.norm(layer) for layer in params])
+    return jnp.stack([frobenius(layer) for layer in params])
 
 
 @probe(dims=("pair",))
@@ -171,6 +173,7 @@ class LayerSingularValues(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return (f"layer_{self.layer}_mode",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
         if self.layer > len(params):
             raise ValueError(f"LayerSingularValues: layer must be at most {len(params)}, but is {self.layer}.")
@@ -202,6 +205,7 @@ class Conserved(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return (f"hidden_{self.pair}_row", f"hidden_{self.pair}_column")
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Matrix:
         network_of(problem, "Conserved", entries=True)
         if self.pair > len(params) - 1:
@@ -220,6 +224,7 @@ class Drift(AbstractProbe):
     reference: Params
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, reference: Sequence[Any], *, name: str = "drift") -> None:
         self.reference = tuple(jnp.asarray(layer, dtype=float) for layer in reference)
         self.name = name
@@ -228,6 +233,7 @@ class Drift(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ("pair",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " pairs"]:
         network_of(problem, "Drift", entries=True)
         return drift(params, self.reference)
@@ -251,6 +257,7 @@ class Entries(AbstractProbe):
     columns: Int[Array, " entries"]
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, rows: object, columns: object, *, name: str = "entries") -> None:
         self.rows = jnp.asarray(rows)
         self.columns = jnp.asarray(columns)
@@ -267,6 +274,7 @@ class Entries(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return (f"{self.name}_entry",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " entries"]:
         matrix = problem.product(params)
         for label, index, bound in (("rows", self.rows, matrix.shape[0]), ("columns", self.columns, matrix.shape[1])):

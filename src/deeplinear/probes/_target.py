@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_shape, is_concrete, svd
+from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, frobenius, is_concrete, svd
 from deeplinear.models import Problem
 from deeplinear.probes._base import AbstractProbe, Time, check_nonzero
 
@@ -51,6 +51,7 @@ class LeftAlignment(AbstractProbe):
     shape: tuple[int, ...] = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, target: object, *, name: str = "left_alignment") -> None:
         goal = _target("LeftAlignment", target)
         self.vectors, self.shape, self.name = _vectors(goal, "left"), goal.shape, name
@@ -59,6 +60,7 @@ class LeftAlignment(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ("mode",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
         return _alignment("LeftAlignment", "left", problem.product(params), self.vectors, self.shape)
 
@@ -82,6 +84,7 @@ class RightAlignment(AbstractProbe):
     shape: tuple[int, ...] = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, target: object, *, name: str = "right_alignment") -> None:
         goal = _target("RightAlignment", target)
         self.vectors, self.shape, self.name = _vectors(goal, "right"), goal.shape, name
@@ -90,6 +93,7 @@ class RightAlignment(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ("mode",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
         return _alignment("RightAlignment", "right", problem.product(params), self.vectors, self.shape)
 
@@ -114,6 +118,7 @@ class ModeStrengths(AbstractProbe):
     right: Float[Array, "modes inp"]
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, target: object, *, name: str = "mode_strengths") -> None:
         self.left, _, self.right = jnp.linalg.svd(_target("ModeStrengths", target), full_matrices=False)
         self.name = name
@@ -122,6 +127,7 @@ class ModeStrengths(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ("mode",)
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, " modes"]:
         matrix = problem.product(params)
         check_shape("ModeStrengths", "product", matrix, (self.left.shape[0], self.right.shape[1]))
@@ -144,6 +150,7 @@ class ReconstructionError(AbstractProbe):
     target: Matrix
     name: str = eqx.field(static=True)
 
+    @entry(sized=("target",))
     def __init__(self, target: object, *, name: str = "reconstruction_error") -> None:
         self.target = _target("ReconstructionError", target)
         check_nonzero("ReconstructionError", "target", self.target)
@@ -153,10 +160,11 @@ class ReconstructionError(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ()
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         matrix = problem.product(params)
         check_shape("ReconstructionError", "target", self.target, matrix.shape)
-        return jnp.linalg.norm(matrix - self.target) / jnp.linalg.norm(self.target)
+        return frobenius(matrix - self.target) / jnp.linalg.norm(self.target)
 
 
 class HeldOutError(AbstractProbe):
@@ -177,6 +185,7 @@ class HeldOutError(AbstractProbe):
     hidden: Matrix
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, target: object, mask: object, *, name: str = "held_out_error") -> None:
         values, seen = jnp.asarray(target, dtype=float), jnp.asarray(mask)
         check_shape("HeldOutError", "target", values, (None, None))
@@ -195,7 +204,8 @@ class HeldOutError(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ()
 
+    @entry
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         matrix = problem.product(params)
         check_shape("HeldOutError", "target", self.target, matrix.shape)
-        return jnp.sqrt(jnp.sum(self.hidden * (matrix - self.target) ** 2) / jnp.sum(self.hidden))
+        return frobenius(self.hidden * (matrix - self.target)) / jnp.sqrt(jnp.sum(self.hidden))

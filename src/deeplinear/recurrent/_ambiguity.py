@@ -24,6 +24,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
 )
 
 ACCURACY = 1e-10
@@ -73,6 +74,7 @@ class ExtrapolationInterval(NamedTuple):
         return jnp.maximum(self.upper - self.lower, 0.0)
 
 
+@entry(instead="call it outside of jit, vmap and grad; it solves linear programmes")
 def extrapolation_interval(
     response: Any,
     index: int,
@@ -170,6 +172,7 @@ def extrapolation_interval(
     )
 
 
+@entry(instead="call it outside of jit, vmap and grad, or differentiate impulse_response")
 def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[Array, ""]:
     r"""Largest $h_{2n}$ of positive measures on $[a, b]$ that share the moments $0, \dots, 2n - 1$ of $n$ atoms.
 
@@ -199,6 +202,7 @@ def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> 
     return jnp.asarray(float(p @ x ** (2 * len(x))) + gap, dtype=float)
 
 
+@entry(instead="call it outside of jit, vmap and grad, or differentiate impulse_response")
 def moment_openness(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[np.ndarray, " known"]:
     r"""How much the first moments of a measure leave open about the next one, for one known moment and more.
 
@@ -229,9 +233,9 @@ def moment_openness(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[n
     diagonal, beside = _jacobi((x - a) / (b - a), p / p.sum())
     # The chain of the measure: sums are the diagonal of its Jacobi matrix, products the squares beside it.
     chain = [float(diagonal[0])]
-    for square, entry in zip(beside**2, diagonal[1:], strict=True):
+    for square, middle in zip(beside**2, diagonal[1:], strict=True):
         chain.append(float(square) / chain[-1] if chain[-1] > 0 else 0.0)
-        chain.append(float(entry) - chain[-1])
+        chain.append(float(middle) - chain[-1])
     lengths, rest = [float(p.sum()) * (b - a)], 1.0
     for link in chain:
         share = min(max(link / rest, 0.0), 1.0) if rest > 0 else 0.0

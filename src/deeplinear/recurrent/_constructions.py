@@ -18,6 +18,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
 )
 from deeplinear.models import System
 from deeplinear.recurrent._measure import check_distinct, checked_measure, jacobi
@@ -41,6 +42,7 @@ class SharpnessStudent(NamedTuple):
     gap: Float[Array, ""]
 
 
+@entry
 def chebyshev_nodes(count: int, *, radius: float = 1.0) -> Float[Array, " nodes"]:
     r"""Points $R\cos((2i+1)\pi/2n)$, in falling order.
 
@@ -56,6 +58,7 @@ def chebyshev_nodes(count: int, *, radius: float = 1.0) -> Float[Array, " nodes"
     return jnp.asarray(radius * np.sin(odd * np.pi / (2 * count)), dtype=float)
 
 
+@entry(instead="call it outside of jit, vmap and grad; it refuses gaps by their value")
 def non_extrapolating_student(
     response: Any, gap: float, *, states: int | None = None, nodes: Any = None, tolerance: float = 0.0
 ) -> System:
@@ -93,6 +96,7 @@ def non_extrapolating_student(
     return _diagonal_student(where, points, _solve_dual_vandermonde(points, target), size, gap)
 
 
+@entry(instead="call it outside of jit, vmap and grad; it refuses gaps by their value")
 def non_extrapolating_twin(
     teacher: Any, length: int, gap: float, *, states: int | None = None, nodes: Any = None, tolerance: float = 0.0
 ) -> System:
@@ -137,6 +141,7 @@ def non_extrapolating_twin(
     return _diagonal_student(where, points, padded + float(gap) * annihilator, size, gap)
 
 
+@entry(instead="call it outside of jit, vmap and grad; the size of its result depends on the values of the teacher")
 def sharpness_student(
     teacher: Any, *, coupling: float = 1.0, corner: float = 0.0, states: int | None = None
 ) -> SharpnessStudent:

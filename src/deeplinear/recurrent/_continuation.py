@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_count, check_number, check_x64
+from deeplinear.core import HypothesisError, check_count, check_number, check_x64, entry
 from deeplinear.models import System
 from deeplinear.recurrent._ambiguity import extrapolation_interval
 from deeplinear.recurrent._measure import SpectralMeasure, ho_kalman, spectral_measure
@@ -72,6 +72,7 @@ class Continuation(NamedTuple):
         return spread <= 1e-3 * float(np.max(np.abs(np.asarray(self.response)[: self.known])))
 
 
+@entry(instead="call it outside of jit, vmap and grad; the size of its result depends on the values of the response")
 def continuation(
     response: Any, horizon: int, *, tolerance: float = 1e-8, reach: float | None = None, between: bool = True
 ) -> Continuation:

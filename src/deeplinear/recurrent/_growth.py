@@ -20,6 +20,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     unflatten,
 )
 from deeplinear.models import AbstractModel, LinearRNN
@@ -46,6 +47,7 @@ class OrderGrowth(NamedTuple):
     asymmetry: Float[np.ndarray, " times"]
 
 
+@entry(sized=("weights",), instead="call it outside of jit, vmap and grad, or trace hankel_singular_values")
 def order_growth(
     model: AbstractModel, weights: Any, *, horizon: int = 40, tolerance: float = 1e-2, merge: float = 1e-2
 ) -> OrderGrowth:

@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Matrix, is_concrete
+from deeplinear.core import HypothesisError, Matrix, entry, frobenius, is_concrete
 from deeplinear.models import System, checked_system
 
 DIAGONAL = 1e-12
 """Largest entry beside the diagonal that counts as none, relative to the largest entry (at least 1)."""
 
 
+@entry
 def balance_gap(system: Any) -> Float[Array, ""]:
     r"""$\max_{ij}|B - C^\top|_{ij}$: zero if and only if the system is balanced.
 
@@ -39,6 +40,7 @@ def _gap(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.max(jnp.abs(first - output.T))
 
 
+@entry(sized=("system",))
 def balance_ratio(system: Any) -> Float[Array, ""]:
     r"""$\|B - C^\top\|_F / \|B + C^\top\|_F$, the distance from balance in proportion.
 
@@ -58,9 +60,10 @@ def balance_ratio(system: Any) -> Float[Array, ""]:
 
 @jax.jit
 def _ratio(first: Matrix, output: Matrix) -> Float[Array, ""]:
-    return jnp.linalg.norm(first - output.T) / jnp.linalg.norm(first + output.T)
+    return frobenius(first - output.T) / jnp.linalg.norm(first + output.T)
 
 
+@entry(sized=("system",))
 def norm_difference(system: Any) -> Float[Array, ""]:
     r"""$\nu = \|B\|_F^2 - \|C\|_F^2$, constant along gradient flow in every form of the transition matrix.
 
@@ -83,6 +86,7 @@ def _difference(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.sum(first**2) - jnp.sum(output**2)
 
 
+@entry(sized=("system",))
 def conserved_matrix(system: Any) -> Float[Array, "states states"]:
     r"""$AA^\top - A^\top A + BB^\top - C^\top C$, constant along gradient flow when $A$ is a free matrix.
 
@@ -108,6 +112,7 @@ def _conserved(transition: Matrix, first: Matrix, output: Matrix) -> Float[Array
     return transition @ transition.T - transition.T @ transition + first @ first.T - output.T @ output
 
 
+@entry(sized=("system",))
 def mode_invariants(system: Any) -> Float[Array, " states"]:
     r"""$b_i^2 - c_i^2$ for each state of a diagonal system, constant along gradient flow of the form `"diagonal"`.
 

@@ -27,6 +27,8 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
+    frobenius,
     is_concrete,
     near_name,
 )
@@ -70,6 +72,7 @@ class NormEvent(NamedTuple):
     bound: float
 
 
+@entry(instead="call it outside of jit, vmap and grad, or draw with scale 1 and multiply")
 def near_zero_system(
     states: int,
     scale: Any,
@@ -118,6 +121,7 @@ def near_zero_system(
     return System(*(as_array(matrix, float) for matrix in matrices))
 
 
+@entry
 def linearised_flow(system: Any, first: Any, time: Any, *, clock: Clock = "half_sum_sq") -> System:
     r"""Gradient flow linearised at zero: $B \pm C^\top = e^{\pm w_0t}(B_0 \pm C_0^\top)$ and $A = A_0$.
 
@@ -154,6 +158,7 @@ def _grown(start: System, angle: Float[Array, ""]) -> System:
     return System(start.transition, (plus + minus) / 2, (plus - minus).T / 2)
 
 
+@entry(sized=("system",))
 def linearised_ratios(system: Any, first: Any, times: Any, *, clock: Clock = "half_sum_sq") -> NearZeroRatios:
     r"""Ratios of sizes along the flow linearised at zero: the imbalance falls like $e^{-2|w_0|t}$.
 
@@ -183,6 +188,7 @@ def linearised_ratios(system: Any, first: Any, times: Any, *, clock: Clock = "ha
     return NearZeroRatios(begin.growing * growth, begin.imbalance / growth**2, begin.transition / growth)
 
 
+@entry(sized=("system",))
 def near_zero_ratios(system: Any, first: Any) -> NearZeroRatios:
     r"""Sizes of the decaying part and of $A$ beside the growing part of a system.
 
@@ -211,12 +217,13 @@ def near_zero_ratios(system: Any, first: Any) -> NearZeroRatios:
 
 @jax.jit
 def _ratios(system: System, first: Float[Array, ""]) -> NearZeroRatios:
-    plus = jnp.linalg.norm(system.input + system.output.T)
-    minus = jnp.linalg.norm(system.input - system.output.T)
+    plus = frobenius(system.input + system.output.T)
+    minus = frobenius(system.input - system.output.T)
     growing, decaying = jnp.where(first > 0, plus, minus), jnp.where(first > 0, minus, plus)
-    return NearZeroRatios(growing, decaying / growing, jnp.linalg.norm(system.transition) / growing)
+    return NearZeroRatios(growing, decaying / growing, frobenius(system.transition) / growing)
 
 
+@entry(instead="call it outside of jit, vmap and grad; the formula is in its description")
 def escape_time(first: Any, scale: Any, *, fraction: float = 0.25, clock: Clock = "half_sum_sq") -> float:
     r"""Time $\frac{\theta}{|w_0|}\ln\frac1\varepsilon$ at which the growing part has size $\varepsilon^{1-\theta}$.
 
@@ -268,6 +275,7 @@ def predicted_exponents(fraction: float, *, symmetric: bool) -> NearZeroExponent
     return NearZeroExponents(1 - fraction, ratio if symmetric else min(ratio, 1.0), min(fraction, 1 - fraction))
 
 
+@entry(instead="call it outside of jit, vmap and grad; near_zero_ratios can be traced")
 def measured_exponents(scales: Any, systems: Sequence[Any], first: Any) -> NearZeroExponents:
     r"""Powers of $\varepsilon$ fitted to systems that started at several scales: slopes of lines through logarithms.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number, near_name
+from deeplinear.core import check_count, check_number, entry, near_name
 from deeplinear.models import LinearRNN, System, checked_system
 from deeplinear.recurrent._response import checked_numbers
 
@@ -41,6 +41,7 @@ class Polished(NamedTuple):
     converged: bool
 
 
+@entry(instead="call it outside of jit, vmap and grad; it iterates in extended precision")
 def polish(
     response: Any,
     system: Any,

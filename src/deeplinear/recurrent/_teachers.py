@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from deeplinear.core import as_array, check_count, check_number, check_x64, near_name
+from deeplinear.core import as_array, check_count, check_number, check_x64, entry, near_name
 from deeplinear.models import System
 
 Spread = Literal["even", "random"]
@@ -94,6 +94,7 @@ def unbalanced_teacher(states: int, rng: np.random.Generator) -> System:
     return _system(np.diag(diagonal) + np.diag(above, k=1), *_ends(states))
 
 
+@entry(instead="call it outside of jit, vmap and grad, or use a System of arrays")
 def memoryless_teacher(weight: Any, states: int = 1) -> System:
     r"""Teacher with the response $(w_0, 0, 0, \dots)$: $A = 0$, $B = \sqrt{|w_0|}\,e_1$, $C = \pm B^\top$.
 
@@ -117,6 +118,7 @@ def memoryless_teacher(weight: Any, states: int = 1) -> System:
     return _system(np.zeros((states, states)), column, np.copysign(1.0, float(weight)) * column.T)
 
 
+@entry(instead="call it outside of jit, vmap and grad, or draw with scale 1 and multiply")
 def balanced_student(
     states: int, scale: Any, rng: np.random.Generator, *, form: Literal["diagonal", "symmetric"] = "diagonal"
 ) -> System:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_count, check_number
+from deeplinear.core import HypothesisError, check_count, check_number, entry
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._certificate import certificate
 from deeplinear.recurrent._measure import NEGATIVE, SpectralMeasure, measure_from_moments, spectral_measure
@@ -183,6 +183,7 @@ class _Teacher(NamedTuple):
     conditions: tuple[Condition, ...]
 
 
+@entry(instead="call it outside of jit, vmap and grad, or compare the values of impulse_response")
 def extrapolation_verdict(
     student: Any,
     teacher: Any,
