@@ -2,6 +2,12 @@
 
 from deeplinear._about import near_name as near_name
 from deeplinear.core._arrays import as_array as as_array
+from deeplinear.core._decompositions import (
+    are_tied as are_tied,
+    full_svd as full_svd,
+    polar as polar,
+    refused_derivative as refused_derivative,
+)
 from deeplinear.core._describe import describe as describe
 from deeplinear.core._entry import (
     TracedError as TracedError,

@@ -20,6 +20,7 @@ from deeplinear.core import (
     check_finite,
     check_shape,
     check_x64,
+    entry,
     is_concrete,
     one_at_a_time,
 )
@@ -140,6 +141,7 @@ def _factors(solution: Continual, times: Float[Array, "*times"]) -> Float[Array,
     return jax.vmap(one)(flat, solution.task(flat)).reshape(*times.shape, *solution.factors.shape[1:])
 
 
+@entry
 def continual(
     params: Params,
     targets: Sequence[Any] | Float[Array | np.ndarray, "tasks out inp"],
@@ -213,6 +215,7 @@ def _chain(
     return targets, jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])
 
 
+@entry
 def forgetting(before: object, after: object, target: object) -> Float[Array, ""]:
     r"""Rise of the loss of a task between two states, $\tfrac12(\|F' - \Sigma\|_F^2 - \|F - \Sigma\|_F^2)$.
 

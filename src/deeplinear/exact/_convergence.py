@@ -26,6 +26,7 @@ from deeplinear.core import (
     check_number,
     check_shape,
     check_x64,
+    entry,
     one_at_a_time,
     spectrum,
 )
@@ -129,6 +130,7 @@ class Diagnosis:
         return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
 
 
+@entry
 def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Float[Array, ""]:
     r"""Rate $r$ of the last approach $\|W_2W_1(t) - W_2W_1(\infty)\|_F \sim e^{-rt}$ from a generic start.
 
@@ -199,6 +201,7 @@ def _late_rate(sigma: Matrix, lam: Float[Array, ""], hidden: int) -> Float[Array
     return jnp.where((last > 0) | (half > 0), rate, 0.0)
 
 
+@entry(instead="use overlaps, limit and late_rate")
 def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Diagnosis:
     r"""What becomes of two $\lambda$-balanced layers under gradient flow on whitened inputs, told from the start.
 
@@ -281,6 +284,7 @@ class Regime:
         )
 
 
+@entry(instead="use kernel_distance of states that propagate gives")
 def regime(
     params: Params, target: object, lam: ArrayLike | None = None, *, lazy: float = LAZY, delayed: float = DELAYED
 ) -> Regime:

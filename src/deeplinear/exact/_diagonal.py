@@ -23,6 +23,7 @@ from deeplinear.core import (
     check_number,
     check_x64,
     checked_params,
+    entry,
     is_concrete,
 )
 from deeplinear.exact._block_algebra import Numbers, checked, positive, spread
@@ -72,6 +73,7 @@ def _checked(
     return xi, spread(values, xi.shape[1:])
 
 
+@entry
 def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
     r"""Weights $\xi_{ij}$ of diagonal layers: their first diagonal entries, as many as the narrowest layer has units.
 
@@ -107,6 +109,7 @@ def _diagonals(layers: Params, modes: int) -> Float[Array, "depth modes"]:
     return jnp.stack([jnp.diagonal(layer)[:modes] for layer in layers])
 
 
+@entry
 def diagonal_layers(params: Params, weights: Float[Array, "depth modes"]) -> Params:
     r"""Layers with their first diagonal entries replaced by $\xi_{ij}$; what belongs to no mode is kept.
 
@@ -124,6 +127,7 @@ def _with_diagonals(layers: Params, weights: Float[Array, "depth modes"]) -> Par
     return tuple(layer.at[place, place].set(row) for layer, row in zip(layers, weights, strict=True))
 
 
+@entry
 def diagonal_field(weights: Numbers, sigma: Numbers) -> Float[Array, "depth modes"]:
     r"""Speed of diagonal layers under gradient flow, $\dot\xi_{ij} = \bar\xi_{ij}(\sigma_j - \hat\xi_j)$.
 
@@ -148,6 +152,7 @@ def _field(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> F
     return _others(xi) * (values - jnp.prod(xi, axis=0))
 
 
+@entry
 def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Array, "*times depth modes"]:
     r"""Diagonal layers at any time: every mode by `layer_mode`, to rounding of the times.
 
@@ -170,6 +175,7 @@ def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Arr
     return jnp.asarray(xp.moveaxis(found, 0, -1), dtype=float)
 
 
+@entry
 def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
     r"""Squares $w_1^2, \dots, w_L^2$ of the layers of one mode at its minimum, from what the flow conserves.
 
@@ -215,6 +221,7 @@ def _squares(excess: Float[Array, " depth"], target: Float[Array, ""]) -> Float[
     return jnp.exp(2 * log_y) + excess
 
 
+@entry
 def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> DiagonalLimit:
     r"""Where diagonal layers end, from what they conserve and from their signs, without following them.
 
@@ -269,6 +276,7 @@ def _mode_limit(
 _limits = jax.jit(jax.vmap(_mode_limit, in_axes=(1, 0, None), out_axes=(1, 0)))
 
 
+@entry
 def mode_losses(weights: Numbers, sigma: Numbers) -> Float[Array, " modes"]:
     r"""Loss of each mode, $F_j = \tfrac12(\sigma_j - \hat\xi_j)^2$; they add up to the loss of the network.
 
@@ -286,6 +294,7 @@ def _losses(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> 
     return 0.5 * (values - jnp.prod(xi, axis=0)) ** 2
 
 
+@entry
 def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes depth depth"]:
     r"""Hessian of each mode's loss in the weights of that mode; between modes it vanishes.
 
@@ -323,6 +332,7 @@ def _hessian(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) ->
     return others[:, :, None] * others[:, None, :] + excess[:, None, None] * rest
 
 
+@entry
 def diagonal_bracket(weights: Numbers, sigma: Numbers, other: Numbers) -> Float[Array, "depth modes"]:
     r"""Lie bracket of the flows that learn $\sigma$ and $\sigma'$: $(\sigma'_j - \sigma_j)\|\bar\xi_j\|^2\bar\xi_j$.
 
@@ -356,6 +366,7 @@ def _bracket(
     return (second - values) * jnp.sum(others**2, axis=0) * others
 
 
+@entry
 def diagonal_laws_rank(weights: Numbers, tolerance: float = 0.0) -> Int[Array, " modes"]:
     r"""How many of the $L-1$ laws $\xi_i^2 - \xi_{i+1}^2$ of each mode are independent at a point.
 

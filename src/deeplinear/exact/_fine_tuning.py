@@ -19,6 +19,7 @@ from deeplinear.core import (
     check_number,
     check_shape,
     check_x64,
+    entry,
     is_concrete,
     one_at_a_time,
     random_orthogonal,
@@ -34,6 +35,7 @@ IMBALANCE = 1e-8
 r"""Values of $|\lambda|$ below this, relative to the larger squared norm of a layer, count as zero."""
 
 
+@entry
 def rebalance(params: Params, lam: ArrayLike, key: Key[Array, ""] | None = None) -> Params:
     r"""Two layers with the same product and the same hidden basis, but another $\lambda$.
 
@@ -162,6 +164,7 @@ def _rebuilt(frame: _Frame, lam: Float[Array, ""]) -> Params:
     return two_balanced_layers(frame.left, frame.strengths, frame.right, lam, frame.turn, widths)
 
 
+@entry
 def added_feature(target: object, feature: int, from_item: int, to_item: int) -> Matrix:
     r"""The task in which an item takes over one feature of another, $\Sigma'_{fj} = \Sigma_{fi}$.
 
@@ -194,6 +197,7 @@ def _with_feature(sigma: Matrix, feature: ArrayLike, from_item: ArrayLike, to_it
     return sigma.at[feature, to_item].set(sigma[feature, from_item])
 
 
+@entry
 def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = None) -> Float[Array, "..."]:
     r"""Reduced loss $\tfrac12\|W_2 W_1 - \Sigma'\|_F^2$ after fine-tuning from each of several $\lambda$.
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from deeplinear.core import check_count, check_x64, is_concrete
+from deeplinear.core import check_count, check_x64, entry, is_concrete
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, spread
 from deeplinear.exact._mode_flow import mode_flow
 from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen
@@ -75,6 +75,7 @@ def _each(function: Callable[..., Array], modes: tuple[Array, ...], count: Array
     return jax.lax.map(function, modes, batch_size=TOGETHER)
 
 
+@entry
 def layer_mode(times: Numbers, strengths: Numbers, target: Numbers) -> Float[Array, "*batch depth"]:
     r"""Strengths of the layers of one mode of an aligned network of any depth, at any time.
 
@@ -109,6 +110,7 @@ def layer_mode(times: Numbers, strengths: Numbers, target: Numbers) -> Float[Arr
     return jnp.asarray(found[: ends.size, : moments.size, : shape[-1]].reshape(shape), dtype=float)
 
 
+@entry
 def layer_mode_time(
     strengths: Numbers, target: Numbers, *, fraction: Numbers | None = None, product: Numbers | None = None
 ) -> Float[Array, "*batch"]:
@@ -231,6 +233,7 @@ def _sizable(where: str, name: str, value: Numbers) -> Float[Array, "..."]:
     return array
 
 
+@entry
 def balanced_mode(times: Numbers, start: Numbers, target: Numbers, depth: int) -> Float[Array, "*batch"]:
     r"""Strength of one mode of an aligned balanced network of any depth: `layer_mode` with all layers of one size.
 
@@ -255,6 +258,7 @@ def balanced_mode(times: Numbers, start: Numbers, target: Numbers, depth: int) -
     return jnp.prod(layer_mode(times, strengths, target), axis=-1)
 
 
+@entry
 def balanced_mode_time(
     start: Numbers,
     target: Numbers,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, check_count, check_number, check_x64
+from deeplinear.core import Params, check_count, check_number, check_x64, entry
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import TwoLayerCompletion, two_layer_completion
 from deeplinear.models import AbstractModel, DeepLinear, EntryCompletion, Problem, balancedness, entry_gram
@@ -104,6 +104,7 @@ def _extremes(model: AbstractModel, parts: TwoLayerCompletion) -> tuple[float, f
     return float(values[entries - 1]) if entries <= size else 0.0, float(values[0])
 
 
+@entry(instead="call it outside of the transformation")
 def lazy_certificate(
     problem: Problem,
     params: Params,
@@ -178,6 +179,7 @@ def lazy_certificate(
     return LazyCertificate("", k, low, high, loss, threshold, imbalance, radius, displacement, rate, rank, sharper)
 
 
+@entry(instead="build its matrices with jax.numpy")
 def toeplitz_example(size: int, ratio: float, value: float = 1.0) -> tuple[Problem, Params]:
     r"""Upper triangle of $w^\star_{ij} = w^\star c^{\,j-i}$, of rank one, and layers that have fitted its diagonal.
 

@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_x64, is_concrete
+from deeplinear.core import check_x64, entry, is_concrete
 from deeplinear.exact._block_algebra import broadcast, checked
 from deeplinear.models import layer_strengths
 
@@ -167,6 +167,7 @@ def _times(where: str, t: ArrayLike) -> Float[Array, "..."]:
     return checked(where, "t", t, at_least=0, finite=False)
 
 
+@entry
 def mode_progress(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
     r"""Which part $\gamma(t) \in [0, 1]$ of its way a mode of two $\lambda$-balanced layers has gone.
 
@@ -191,6 +192,7 @@ def mode_progress(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayL
     return _progress(mode, t)
 
 
+@entry
 def mode_strength(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
     r"""Strength $s(t)$ of a mode of two $\lambda$-balanced layers.
 
@@ -214,6 +216,7 @@ def mode_strength(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayL
     return _strength(mode, t)
 
 
+@entry
 def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
     r"""When a mode of two $\lambda$-balanced layers has gone a given part of its way: the inverse of `mode_progress`.
 
@@ -249,6 +252,7 @@ def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam:
     return _time(mode, fraction)
 
 
+@entry
 def mode_progress_printed(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
     r"""$\gamma(t)$ with hyperbolic functions, as it is usually written; for comparison with `mode_progress`.
 
@@ -307,6 +311,7 @@ def _refused(guarded: Array, broken: Array, message: str) -> Array:
     return guarded
 
 
+@entry
 def mode_progress_rich(t: ArrayLike, start: ArrayLike, target: ArrayLike) -> Float[Array, "*batch"]:
     r"""The limit $\lambda \to 0$ of `mode_progress`: a sigmoid, $\gamma = (e^{2\tilde st} - 1)/(e^{2\tilde st} - 1 +
     \tilde s/s_0)$.
@@ -338,6 +343,7 @@ def _rich(mode: _Mode, t: Array) -> Array:
     return grown / (grown + z)
 
 
+@entry
 def mode_progress_lazy(t: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
     r"""The limit $|\lambda| \to \infty$ of `mode_progress`: an exponential, $\gamma = 1 - e^{-|\lambda|t}$.
 
@@ -368,6 +374,7 @@ def _lazy(t: Array, lam: Array) -> Array:
     return -jnp.expm1(-jnp.abs(lam) * t)
 
 
+@entry
 def reversal_mode(
     t: ArrayLike,
     strength: ArrayLike,

@@ -12,10 +12,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import Matrix, check_count, check_finite, check_shape, entry, is_concrete
 from deeplinear.exact._modes import learning_time
 
 
+@entry
 def reversal_task(target: object, modes: int | Sequence[int]) -> Matrix:
     r"""The task $\Sigma - 2\sum_{i \in I} s_i u_i v_i^\top$, which has some singular modes of $\Sigma$ reversed.
 
@@ -55,6 +56,7 @@ def _turned(sigma: Matrix, picked: Float[Array, " modes"]) -> Matrix:
     return sigma - 2 * (left * (picked * strengths)) @ right_t
 
 
+@entry
 def reversal_time(strength: ArrayLike, lam: ArrayLike, fraction: ArrayLike) -> Float[Array, "..."]:
     r"""Time a reversed mode takes for a given fraction of its way from $-s$ to $s$.
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_x64
+from deeplinear.core import check_x64, entry
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 
 
@@ -38,6 +38,7 @@ def _prepared(where: str, first: Numbers, second: Numbers, sigma: Numbers) -> tu
     return a, b, value
 
 
+@entry
 def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Float[Array, ""]:
     r"""Rate $\varrho = \sqrt{4\sigma^2 + |a+b|^2|a-b|^2}$ at which the product approaches $\sigma$ in the end.
 
@@ -50,9 +51,34 @@ def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Floa
 
 @jax.jit
 def _rate(a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.hypot(2 * value, jnp.linalg.norm(a + b) * jnp.linalg.norm(a - b))
+    return _speed(value, a + b, a - b)
 
 
+@jax.custom_jvp
+def _speed(value: Float[Array, ""], plus: Float[Array, " hidden"], minus: Float[Array, " hidden"]) -> Float[Array, ""]:
+    r"""$\varrho$, without squares that overflow."""
+    return jnp.hypot(2 * value, _norm(plus) * _norm(minus))
+
+
+@_speed.defjvp
+def _(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    """Also where one of the norms vanishes, which enter by their squares."""
+    value, plus, minus = primals
+    rate = _speed(value, plus, minus)
+    moved = 4 * (value / rate) * tangents[0]
+    moved = (
+        moved + (jnp.sum(minus**2) / rate) * (plus @ tangents[1]) + (jnp.sum(plus**2) / rate) * (minus @ tangents[2])
+    )
+    return rate, moved
+
+
+def _norm(vector: Float[Array, " hidden"]) -> Float[Array, ""]:
+    largest = jnp.max(jnp.abs(vector), initial=0.0)
+    safe = jnp.where(largest > 0, largest, 1.0)
+    return largest * jnp.sqrt(jnp.sum((vector / safe) ** 2))
+
+
+@entry
 def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbers) -> Channel:
     r"""Exact flow of two layers between one input and one output, $\dot a = (\sigma - a\cdot b)b$ and the same for $b$.
 
@@ -82,9 +108,11 @@ def _weights(
 ) -> tuple[Float[Array, "*times hidden"], Float[Array, "*times hidden"]]:
     plus, minus = a + b, a - b
     big, small = jnp.sum(plus**2), jnp.sum(minus**2)
-    rate = jnp.hypot(2 * value, jnp.sqrt(big) * jnp.sqrt(small))
+    rate = _speed(value, plus, minus)
     top = 2 * value + rate
-    left, gone = jnp.exp(-rate * t), -jnp.expm1(-rate * t)
+    ended = jnp.isinf(t)
+    passed = rate * jnp.where(ended, 1.0, t)
+    left, gone = jnp.where(ended, 0.0, jnp.exp(-passed)), jnp.where(ended, 1.0, -jnp.expm1(-passed))
     above = top**2 + top * small * gone + big * small * left
     below = big * (small + top * gone) + top**2 * left
     grown = jnp.sqrt(above / jnp.where(below > 0, below, 1.0))
@@ -93,6 +121,7 @@ def _weights(
     return (ahead + apart) / 2, (ahead - apart) / 2
 
 
+@entry
 def single_channel_limit(first: Numbers, second: Numbers, sigma: Numbers) -> Channel:
     r"""Where two layers between one input and one output end.
 
@@ -113,6 +142,7 @@ def single_channel_limit(first: Numbers, second: Numbers, sigma: Numbers) -> Cha
     return single_channel(jnp.inf, first, second, sigma)
 
 
+@entry
 def single_node_equilibrium(first: Numbers, second: Numbers, sigma: Numbers) -> tuple[Array, Array]:
     r"""Where one hidden unit ends, from what it conserves: $w_1^2 - w_2^2 = c$ and $w_1 w_2 = \sigma$.
 
@@ -152,6 +182,7 @@ def _equilibrium(w1: Array, w2: Array, value: Array) -> tuple[Array, Array]:
     return side * jnp.where(law >= 0, larger, smaller), side * jnp.where(law >= 0, smaller, larger)
 
 
+@entry
 def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Float[Array, "*batch 2"]:
     r"""Eigenvalues of the linearised flow of one hidden unit, in increasing order.
 

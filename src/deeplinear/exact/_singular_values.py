@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_x64, is_concrete, svd
+from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_x64, entry, is_concrete, svd
 from deeplinear.models import DeepLinear, Problem, balancedness
 
 BALANCE_TOLERANCE = 1e-8
@@ -15,6 +15,7 @@ GAP_TOLERANCE = 1e-8
 """Singular values closer than this, relative to the largest, count as equal."""
 
 
+@entry
 def singular_value_speed(
     problem: Problem, params: Params, *, balance_tolerance: float = BALANCE_TOLERANCE
 ) -> Float[Array, " modes"]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_number, check_shape, check_x64
+from deeplinear.core import Matrix, Params, check_number, check_shape, check_x64, entry
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import real_array
 
@@ -88,6 +88,7 @@ def _numbers(where: str, value: ArrayLike, revealed: ArrayLike) -> tuple[Float[A
     return jnp.asarray(value, dtype=float), jnp.asarray(revealed, dtype=float)
 
 
+@entry
 def warm_start_bounds(value: ArrayLike, revealed: ArrayLike) -> WarmStartBounds:
     r"""Bounds of the second phase of the two-by-two warm start.
 
@@ -109,6 +110,7 @@ def warm_start_bounds(value: ArrayLike, revealed: ArrayLike) -> WarmStartBounds:
     return WarmStartBounds(*_numbers("warm_start_bounds", value, revealed))
 
 
+@entry
 def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: ArrayLike) -> Float[Array, "4"]:
     r"""Gradient flow of the warm start in its four free numbers $(a_{11}, a_{12}, a_{21}, a_{22})$.
 
@@ -140,6 +142,7 @@ def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: Arr
     return jnp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal])
 
 
+@entry
 def warm_start_layers(entries: Float[Array, "4"]) -> Params:
     r"""Layers $(B, A)$ of the warm start with $B = E A^\top E$, from the entries of $A$ row by row.
 
@@ -153,6 +156,7 @@ def warm_start_layers(entries: Float[Array, "4"]) -> Params:
     return a.T[::-1, ::-1], a
 
 
+@entry
 def warm_start_violations(params: Params, value: ArrayLike, revealed: ArrayLike) -> dict[str, Float[Array, ""]]:
     r"""By how much layers break each relation that holds along the whole second phase of the warm start.
 

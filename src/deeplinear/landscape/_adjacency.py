@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float, Int
 
-from deeplinear.core import as_array, check_count, check_finite, check_shape, check_x64, is_concrete
+from deeplinear.core import as_array, check_count, check_finite, check_shape, check_x64, entry, is_concrete
 from deeplinear.landscape._block_shift import BlockShift, adjacency
 
 LARGEST_DENSE = 2000
@@ -25,6 +25,7 @@ LARGEST_DENSE = 2000
 # --- Loss, flow, second variation -------------------------------------------------------------------------------------
 
 
+@entry
 def adjacency_loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
     r"""$\tfrac12\|E - A^L\|_F^2$.
 
@@ -44,6 +45,7 @@ def adjacency_loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
     return _loss(a, e)
 
 
+@entry
 def adjacency_velocity(a: BlockShift, e: BlockShift) -> BlockShift:
     r"""$\dot A = \sum_{j=1}^L (A^{L-j})^\top (E - A^L) (A^{j-1})^\top$.
 
@@ -78,6 +80,7 @@ def _velocity(a: BlockShift, e: BlockShift) -> BlockShift:
     return result
 
 
+@entry
 def adjacency_hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float[Array, ""]:
     r"""$\|\rho_1\|_F^2 - 2\langle\rho_2, E - A^L\rangle$: the second derivative of the loss along a direction.
 
@@ -110,6 +113,7 @@ def _hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float[Array, "
     return first.inner(first) - 2 * second.inner(gap)
 
 
+@entry
 def imbalance(a: BlockShift) -> BlockShift:
     r"""$Q = [A, A^\top] = \mathrm{blk}_0(-W_1^\top W_1,\; -C_1, \dots, -C_{L-1},\; W_L W_L^\top)$.
 
@@ -135,6 +139,7 @@ def _imbalance(a: BlockShift) -> BlockShift:
     return a.commutator(a.T)
 
 
+@entry
 def imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
     r"""$\dot Q = X + X^\top$, $X = [A^L, (E - A^L)^\top]$, along the flow.
 
@@ -209,6 +214,7 @@ class AdjacencySVD(NamedTuple):
     layer: Int[Array, " nodes"]
 
 
+@entry
 def block_svd(params: Iterable[Any]) -> BlockSVD:
     r"""Decomposition of the adjacency matrix that keeps the layers apart.
 
@@ -244,6 +250,7 @@ def _block_svd(a: BlockShift) -> BlockSVD:
     )
 
 
+@entry
 def adjacency_svd(params: Iterable[Any]) -> AdjacencySVD:
     r"""Singular value decomposition of the adjacency matrix, assembled from those of the layers.
 
@@ -299,6 +306,7 @@ def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
 # --- Numerical range --------------------------------------------------------------------------------------------------
 
 
+@entry
 def numerical_radius(params: Iterable[Any]) -> Float[Array, ""]:
     r"""Radius $w(A) = \lambda_{\max}\big((A + A^\top)/2\big)$ of the numerical range of the adjacency matrix.
 
@@ -359,6 +367,7 @@ def _lanczos(a: BlockShift) -> float:
     return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
+@entry
 def aligned_radius(amplitudes: Any) -> Float[Array, ""]:
     r"""Numerical radius of an aligned network from the singular values of its layers.
 
@@ -393,6 +402,7 @@ def _chain_radius(values: Float[Array, "depth modes"]) -> Float[Array, ""]:
     return jnp.max(jnp.linalg.eigvalsh(lower + jnp.swapaxes(lower, 1, 2)))
 
 
+@entry
 def balanced_radius(amplitude: ArrayLike, depth: int) -> Float[Array, "..."]:
     r"""$z \cos\!\big(\pi/(L+2)\big)$: numerical radius of a balanced network with largest layer singular value $z$.
 
@@ -412,6 +422,7 @@ def balanced_radius(amplitude: ArrayLike, depth: int) -> Float[Array, "..."]:
     return jnp.asarray(amplitude, dtype=float) * math.cos(math.pi / (depth + 2))
 
 
+@entry
 def numerical_range_boundary(params: Iterable[Any], angles: Any) -> Complex[Array, " angles"]:
     r"""Boundary points of the numerical range of the adjacency matrix, one for each direction.
 

@@ -33,6 +33,7 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_shape,
+    entry,
     is_concrete,
 )
 from deeplinear.landscape._arguments import (
@@ -144,6 +145,7 @@ def _checked_alpha(where: str, alpha: Any) -> Float[Array, "..."]:
     return place
 
 
+@entry
 def arc_loss(
     sigma: ArrayLike | Sequence[float], start: Sequence[int], end: Sequence[int], alpha: ArrayLike | Sequence[float]
 ) -> Float[Array, "..."]:
@@ -202,6 +204,7 @@ def arc_kind(start: Sequence[int], end: Sequence[int]) -> Kind:
     return "increasing" if first > last else "mixed"
 
 
+@entry
 def arc_minimum(sigma: ArrayLike | Sequence[float], start: Sequence[int], end: Sequence[int]) -> ArcMinimum:
     r"""Where the loss on an arc is least: $\alpha^\star = a/(a+b)$, $F = \tfrac12\sum_{i\notin S_1\cup S_2}\sigma_i^2
     + \tfrac12 ab/(a+b)$.
@@ -235,6 +238,7 @@ def _arc_minimum(sigma: Array, first: Array, last: Array) -> ArcMinimum:
     return ArcMinimum(gained / safe, 0.5 * (rest + gained * lost / safe))
 
 
+@entry
 def arc_point(
     sigma: ArrayLike | Sequence[float],
     widths: Sequence[int],
@@ -336,6 +340,7 @@ def arc_counts(modes: int, learnt: int, *, narrowest: int | None = None) -> ArcC
     return ArcCounts(more, 2 ** int(learnt) - 1)
 
 
+@entry(instead="use arc_loss")
 def submanifolds(
     sigma: ArrayLike | Sequence[float], signature: Sequence[int], *, narrowest: int | None = None
 ) -> Submanifolds:
@@ -395,6 +400,7 @@ def _checked_chord(where: str, problem: Any, start: Any, end: Any) -> tuple[Prob
     return task, ends[0], ends[1]
 
 
+@entry
 def chord_loss(
     problem: Problem, start: Iterable[Any], end: Iterable[Any], alpha: ArrayLike | Sequence[float]
 ) -> Float[Array, "..."]:
@@ -429,6 +435,7 @@ def _chord(problem: Problem, first: Params, last: Params, places: Float[Array, "
     return jax.vmap(at)(places)
 
 
+@entry
 def chord_polynomial(problem: Problem, start: Iterable[Any], end: Iterable[Any]) -> Float[Array, " coefficients"]:
     r"""Coefficients of the loss on a chord as a polynomial of degree $2L$ in $\alpha$, lowest order first.
 

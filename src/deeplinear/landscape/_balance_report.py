@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, as_array, check_count, check_number, check_x64
+from deeplinear.core import Matrix, Params, as_array, check_count, check_number, check_x64, entry
 from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -125,6 +125,7 @@ class BalanceReport:
         return "\n".join(lines)
 
 
+@entry(instead="use conserved and alignment_metric")
 def balance_report(params: Params) -> BalanceReport:
     r"""Strengths, directions and their bounds at every interface of a network. Host-side.
 
@@ -156,6 +157,7 @@ def balance_report(params: Params) -> BalanceReport:
     return BalanceReport(tuple(found))
 
 
+@entry
 def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
     r"""$m_l(q) = \bigl\| |V_{l+1}^\top U_l|_{1:q,1:q} - I_q \bigr\|_F^2$: how far the leading directions are apart.
 
@@ -187,6 +189,7 @@ def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
     return jnp.array(found, dtype=params[0].dtype)
 
 
+@entry
 def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matrix, ...]:
     r"""Change of every conserved quantity in one step of gradient descent.
 

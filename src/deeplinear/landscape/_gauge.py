@@ -25,6 +25,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
     random_orthogonal,
 )
@@ -50,6 +51,7 @@ def _invertible(where: str, name: str, factor: Matrix) -> Matrix:
     )
 
 
+@entry
 def gauge(params: Iterable[Any], factors: Sequence[Any]) -> Params:
     r"""Change of basis in the hidden layers, $W_l \mapsto P_l W_l P_{l-1}^{-1}$ with $P_0 = P_L = I$.
 
@@ -99,6 +101,7 @@ def _moved(layers: Params, factors: list[Matrix]) -> Params:
     return tuple(moved)
 
 
+@entry
 def random_gauge(
     key: Key[Array, ""], widths: Sequence[int], *, condition: float | Float[Array, ""] = 1.0
 ) -> tuple[Matrix, ...]:
@@ -140,6 +143,7 @@ def _random_factors(key: Key[Array, ""], sizes: tuple[int, ...], condition: Floa
     return tuple(factors)
 
 
+@entry
 def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
     r"""$\|P_l^\top P_l - I\|_2$ of every factor: zero where the change of basis commutes with gradient flow.
 

@@ -16,6 +16,7 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_x64,
+    entry,
     flatten,
     inner,
     near_name,
@@ -31,6 +32,7 @@ LARGEST = 3000
 Which = Literal["smallest", "largest", "both"]
 
 
+@entry
 def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[Array, ""]:
     r"""Hessian form $\mathfrak h(W; V) = \langle V, H V\rangle$: twice the second coefficient of the loss on a line.
 
@@ -58,6 +60,7 @@ def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[A
     return inner(direction, problem.hessian_product(params, direction))
 
 
+@entry
 def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) -> Float[Array, "size size"]:
     r"""Dense Hessian in the coordinates of `flatten` (row-major, layer 1 first).
 
@@ -218,6 +221,7 @@ class HessianSpectrum:
         return report_text(self.rows())
 
 
+@entry(instead="use hessian_matrix and jax.numpy.linalg.eigh")
 def hessian_spectrum(
     problem: Problem,
     params: Params,

@@ -22,6 +22,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     inner,
     spectrum,
 )
@@ -39,6 +40,7 @@ class LawCounts(NamedTuple):
     independent: int
 
 
+@entry
 def law_differentials(params: Iterable[Any]) -> Float[Array, "laws size"]:
     r"""Gradients of all conservation laws, one in each row.
 
@@ -75,6 +77,7 @@ def _differentials(layers: Sequence[Any], xp: Any) -> Any:
     return xp.concatenate(rows) if rows else xp.zeros((0, sum(layer.size for layer in layers)))
 
 
+@entry(instead="use law_differentials")
 def law_counts(params: Iterable[Any], *, tolerance: float = INDEPENDENT) -> LawCounts:
     r"""Number of conservation laws that are listed, and number that are independent at a point.
 
@@ -129,6 +132,7 @@ def generic_independent_laws(widths: tuple[int, int, int] | tuple[int, ...]) -> 
     return rank * (rank + 1) // 2 if rank <= around else around * rank - around * (around - 1) // 2
 
 
+@entry
 def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
     r"""$\frac{\mathrm d}{\mathrm dt}\sum_l \|W_l\|_F^2 = -2L\langle\nabla E(P), P\rangle - 2\gamma\sum_l\|W_l\|_F^2$.
 
@@ -161,6 +165,7 @@ def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
     return rate - 2 * problem.l2 * inner(params, params)
 
 
+@entry(instead="build the layers with jax.numpy")
 def equal_weights(sigma: Any, widths: tuple[int, ...]) -> Params:
     r"""Layers with all weights equal at which the norm rests although the flow does not.
 
@@ -202,6 +207,7 @@ def equal_weights(sigma: Any, widths: tuple[int, ...]) -> Params:
     return tuple(jnp.full(shape, weight) for shape in network.shapes)
 
 
+@entry
 def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
     r"""$L \sum_k s_k^{2/L}$: the least $\sum_l \|W_l\|_F^2$ of $L$ layers with a given product.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import HypothesisError, check_x64, norm, spectrum
+from deeplinear.core import HypothesisError, check_x64, entry, norm, spectrum
 from deeplinear.landscape._arguments import checked_chain, widths_of
 from deeplinear.landscape._balance_report import BalanceReport, balance_report
 from deeplinear.landscape._certificates import KIND, Classification
@@ -139,6 +139,7 @@ class Portrait:
         return "\n".join(lines)
 
 
+@entry(instead="use hessian_matrix, sharp_rate and norm_bounds")
 def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: int = DENSE) -> Portrait:
     """Everything the landscape has to say of given weights.
 

@@ -28,6 +28,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
     spectrum,
 )
@@ -48,6 +49,7 @@ WHITE = 1e-12
 """Distance of white inputs from the identity."""
 
 
+@entry
 def sharp_rate(params: Params) -> Float[Array, ""]:
     r"""Smallest eigenvalue $\lambda_{\min}(K)$ of the tangent kernel: the best $k$ in $\dot F \le -2kF$ right now.
 
@@ -77,6 +79,7 @@ def _sharp(network: DeepLinear, params: Params) -> Float[Array, ""]:
     return jnp.linalg.eigvalsh(network.ntk(params))[0]
 
 
+@entry
 def product_rate(params: Params) -> Float[Array, ""]:
     r"""Lower bound $\sum_j\prod_{i<j}\lambda_{\min}(W_i^\top W_i)\prod_{i>j}\lambda_{\min}(W_iW_i^\top)$ of $k$.
 
@@ -113,6 +116,7 @@ def _product(params: Params) -> Float[Array, ""]:
     return total
 
 
+@entry
 def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     r"""The $L - 1$ eigenvalues whose product is `pyramid_rate`, where all are positive.
 
@@ -153,6 +157,7 @@ def _pyramid_factors(network: DeepLinear, params: Params, pivot: int) -> Float[A
     return jnp.asarray(found, params[0].dtype).reshape(len(params) - 1)
 
 
+@entry(instead="use pyramid_factors")
 def pyramid_rate(params: Params, pivot: int) -> float | None:
     r"""Rate of a network whose widths grow up to a layer and shrink after it, from its conserved quantities.
 
@@ -191,6 +196,7 @@ class CumulativeTerms(NamedTuple):
     slack: Float[Array, ""]
 
 
+@entry
 def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     r"""The $L - 1$ sums of eigenvalues whose product is `cumulative_rate`, and how far its hypotheses hold.
 
@@ -236,6 +242,7 @@ def _cumulative_factors(network: DeepLinear, params: Params, pivot: int) -> Cumu
     return CumulativeTerms(jnp.asarray(factors, dtype).reshape(len(params) - 1), slack)
 
 
+@entry(instead="use cumulative_factors")
 def cumulative_rate(params: Params, pivot: int) -> float | None:
     r"""Rate of a network without bottleneck whose conserved quantities are semi-definite, away from a layer.
 
@@ -323,6 +330,7 @@ class RateReport:
         return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
 
 
+@entry(instead="use sharp_rate, product_rate, pyramid_factors and cumulative_factors")
 def rate_report(params: Params) -> RateReport:
     r"""Every rate of a network, with the reason where one does not apply.
 
@@ -361,6 +369,7 @@ def _promising(rate: Rate) -> Rate:
     return rate
 
 
+@entry
 def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = None) -> Float[Array, " eigenvalues"]:
     r"""Hessian spectrum at a balanced minimum: the $d_0 d_L$ eigenvalues that need not vanish.
 
@@ -400,6 +409,7 @@ def _balanced(values: Float[Array, " modes"], inp: int, depth: int, out: int) ->
     return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
 
 
+@entry
 def descent_threshold(task: object, depth: int | None = None) -> Float[Array, ""]:
     r"""Learning rate $2/(L\sigma_1^{2-2/L})$ above which gradient descent cannot settle at a balanced minimum.
 
@@ -452,6 +462,7 @@ def _task_of(where: str, problem: Problem, depth: int | None) -> tuple[Float[Arr
     return reduction.sigma, network.depth
 
 
+@entry
 def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: float = LOWEST) -> Float[Array, ""]:
     r"""Largest ratio $F(t)/(F(0)\,e^{-2kt})$ along a run: a rate $k$ that holds gives at most 1.
 

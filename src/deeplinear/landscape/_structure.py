@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, as_array, check_number
+from deeplinear.core import Matrix, Params, as_array, check_number, entry
 from deeplinear.landscape._arguments import check_range, network_of
 from deeplinear.models import DeepLinear, balancedness, lambda_estimate
 
@@ -19,6 +19,7 @@ TOLERANCE = 1e-8
 """Largest defect that counts as none: far above rounding, far below what one sees in a picture."""
 
 
+@entry
 def alignment_defect(params: Params) -> Float[Array, ""]:
     r"""How far layers are from $W_l = U_l \Lambda_l U_{l-1}^\top$ with orthogonal $U_l$ and diagonal $\Lambda_l$.
 
@@ -56,6 +57,7 @@ def _alignment(params: Params) -> Float[Array, ""]:
     return largest
 
 
+@entry
 def decoupling_defect(params: Params) -> Float[Array, ""]:
     r"""How far layers are from aligned ones whose outer bases are the coordinates, $U_0 = I$ and $U_L = I$.
 
@@ -94,6 +96,7 @@ def _decoupling(params: Params) -> Float[Array, ""]:
     return jnp.max(jnp.stack(parts))
 
 
+@entry
 def diagonal_defect(params: Params) -> Float[Array, ""]:
     r"""Largest Frobenius norm of the off-diagonal part of a layer, relative to its spectral norm.
 
@@ -171,6 +174,7 @@ class Structure:
         return ", ".join(self.names).replace("_", "-") or "no structure"
 
 
+@entry(instead="use alignment_defect, decoupling_defect and diagonal_defect")
 def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
     """Which structures the layers of a network have, with the defects they are told by. Host-side.
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_number, check_x64, inner, norm
+from deeplinear.core import Matrix, Params, check_finite, check_number, check_x64, entry, inner, norm
 from deeplinear.landscape._arguments import check_pair
 from deeplinear.models import (
     Completion,
@@ -28,6 +28,7 @@ NOISE = 1e-10
 """Coefficients of a line below this share of the terms they are made of are taken for rounding."""
 
 
+@entry
 def variations(params: Params, direction: Params) -> tuple[Matrix, ...]:
     r"""Coefficients $\rho_0, \dots, \rho_L$ of $\prod_l (W_l + \epsilon V_l) = \sum_k \epsilon^k \rho_k$.
 
@@ -56,6 +57,7 @@ def variations(params: Params, direction: Params) -> tuple[Matrix, ...]:
     return tuple(coefficients)
 
 
+@entry
 def line_polynomial(problem: Problem, params: Params, direction: Params) -> Float[Array, " coefficients"]:
     r"""Coefficients $c_0, \dots, c_{2L}$ of the loss $\epsilon \mapsto \mathcal L(W + \epsilon V)$.
 
@@ -154,6 +156,7 @@ class DescentOrder:
         return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
 
 
+@entry(instead="use line_polynomial")
 def first_descent_order(
     problem: Problem, params: Params, direction: Params, *, tolerance: float = NOISE
 ) -> DescentOrder:
