@@ -101,12 +101,15 @@ def program(row: Traced) -> Callable[..., Any]:
     """Values and, where there is one, the gradient of their product with given numbers."""
 
     def run(free: Any, cotangents: Any) -> Any:
-        if row.grad != "yes":
+        if row.grad not in ("yes", "forward"):
             return split(row.call(*row.through(*free))), ()
 
         def floats(*moving: Any) -> Any:
             return split(row.call(*row.through(*moving)))
 
+        if row.grad == "forward":  # the derivative along the free arrays themselves
+            value, slopes, rest = jax.jvp(floats, free, free, has_aux=True)
+            return (value, rest), sum(jnp.sum(s * c) for s, c in zip(slopes, cotangents, strict=True))
         value, back, rest = jax.vjp(floats, *free, has_aux=True)
         return (value, rest), back(list(cotangents))
 
@@ -139,7 +142,7 @@ def test_transformations_give_the_right_answer_or_are_refused(name, row, seed):
     cotangents = [random(floats) for floats, _ in values]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *members)
     (floats, rest), gradient = program(row)(stacked, jax.tree.map(lambda *leaves: np.stack(leaves), *cotangents))
-    if row.grad == "refused":
+    if row.grad in ("refused", "forward"):
         with pytest.raises(TracedError, match=rf"^{re.escape(name)} needs concrete numbers.*traced by grad; .+\."):
             jax.grad(lambda *free: split(row.call(*row.through(*free)))[0][0].sum())(*members[0])
     for member, value in enumerate(values):
@@ -147,6 +150,10 @@ def test_transformations_give_the_right_answer_or_are_refused(name, row, seed):
         agree([*own[0], *own[1]], [np.asarray(leaf) for part in value for leaf in part], ROUNDING)
     if row.grad == "none":
         assert not values[0][0], "give the derivative of the floats"
+    if row.grad == "forward":
+        wanted = differences(row, members[0], members[0], cotangents[0])
+        assert abs(np.asarray(gradient)[0] - wanted) <= DIFFERENCES * abs(wanted)
+        assert wanted != 0
     if row.grad == "yes":
         direction = random(members[0])
         slope = sum(
@@ -173,7 +180,7 @@ def strided(array: np.ndarray) -> np.ndarray:
 KINDS: dict[str, Callable[[np.ndarray], Any]] = {
     "big-endian": lambda array: array.astype(">f8"),
     "strided": strided,
-    "fortran": np.asfortranarray,
+    "fortran": lambda array: np.array(array, order="F"),
     "list": lambda array: array.tolist(),
 }
 
@@ -205,7 +212,7 @@ def test_every_kind_of_array_gives_the_right_answer_or_is_refused(name, row, see
         assert isinstance(found, TypeError | ValueError), found
         assert named(found), found
     if any(leaf.ndim > 1 for leaf in jax.tree.leaves(arguments)):
-        found = outcome(row.call, of_kind(lambda leaf: leaf[:0], arguments))
+        found = outcome(row.call, of_kind(lambda leaf: leaf[:0] if leaf.ndim else leaf, arguments))
         assert isinstance(found, TypeError | ValueError), found
         assert named(found), found
 
@@ -242,8 +249,8 @@ def lines() -> Iterator[str]:
         for name, row in sorted(table.items()):
             if isinstance(row, Traced):
                 can = "yes" if row.traced else "refused"
-                grad = {"none": "no derivative"}.get(row.grad, row.grad)
-                grad += f": {instead(row)}" if "refused" in grad else ""
+                grad = {"none": "no derivative", "forward": "forward mode"}.get(row.grad, row.grad)
+                grad += f": {instead(row)}" if row.grad == "refused" else ""
                 yield f"| `{name}` | {can} | {can} | {grad} |"
         rest = sorted(f"`{name}` ({row.why})" for name, row in table.items() if isinstance(row, Outside))
         if rest:
@@ -254,7 +261,8 @@ HEAD = """# Transformations
 
 Which public functions can be called inside `jax.jit`, `jax.vmap` and `jax.grad`. The tests compare each *yes* with
 single calls, and each derivative with finite differences. All other functions raise a `TracedError`, which says what to
-use instead. *No derivative* marks functions whose results are integers or truth values.
+use instead. *No derivative* marks functions whose results are integers or truth values, *forward
+mode* those with `jax.jvp` and `jax.jacfwd` but without `jax.grad`.
 
 Every function takes lists, arrays of NumPy of any real type and byte order, and arrays of JAX. Complex numbers,
 objects, texts and empty matrices are refused by name."""

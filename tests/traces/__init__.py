@@ -22,7 +22,7 @@ class Traced(NamedTuple):
         call: The function of its arrays alone.
         free: Makes arrays whose entries may move freely, from a generator of random numbers.
         through: From these to the arrays that the function takes, such as symmetric ones; written for traced arrays.
-        grad: `"yes"`, `"none"` (integers and the like) or `"refused"`; also `"refused"` where nothing may be traced.
+        grad: `"yes"`, `"forward"` (not in reverse mode), `"none"` (integers and the like) or `"refused"`.
         traced: Whether `jit` and `vmap` pass.
         scales: Whether the arrays may be multiplied by 1e-200 and 1e200, to see an answer or a refusal.
         kinds: Whether the arrays are also tried in other kinds.

@@ -13,6 +13,7 @@ from deeplinear.core._entry import (
     TracedError as TracedError,
     concrete as concrete,
     entry as entry,
+    forward_only as forward_only,
     no_gradient as no_gradient,
 )
 from deeplinear.core._errors import (
@@ -35,6 +36,7 @@ from deeplinear.core._layers import checked_layer as checked_layer, checked_para
 from deeplinear.core._linalg import (
     add_scaled as add_scaled,
     flatten as flatten,
+    frobenius as frobenius,
     inner as inner,
     norm as norm,
     random_orthogonal as random_orthogonal,

@@ -27,19 +27,23 @@ def as_array(value: Any, dtype: type | None = None) -> jax.Array:
             array = np.array(native(np.asarray(value)))
         except ValueError:  # rows of different lengths: JAX says so
             return jnp.asarray(value, dtype=dtype)
-        _refuse_complex(array)
+        _refuse_others(array)
         if array.dtype.kind in "fiub":
             return jax.device_put(array if dtype is None else array.astype(dtype, copy=False))
     if isinstance(value, jax.Array):
-        _refuse_complex(value)
+        _refuse_others(value)
     array = jnp.asarray(value, dtype=dtype)
-    _refuse_complex(array)
+    _refuse_others(array)
     return array
 
 
-def _refuse_complex(array: np.ndarray | jax.Array) -> None:
+def _refuse_others(array: np.ndarray | jax.Array) -> None:
+    """Refuse complex numbers, texts, objects and dates."""
+    kind = np.dtype(array.dtype).kind if isinstance(array, np.ndarray) else ""
     if np.issubdtype(array.dtype, np.complexfloating):
         raise TypeError("as_array: value must be real, but is complex.")
+    if kind and kind in "OSUmM":
+        raise TypeError(f"as_array: value must be an array of numbers, but holds {array.dtype}.")
 
 
 def native(array: np.ndarray) -> np.ndarray:

@@ -14,9 +14,11 @@ from typing import Any, ParamSpec, TypeVar, overload
 import jax
 import jaxtyping
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from deeplinear.core._arrays import as_array
-from deeplinear.core._errors import is_concrete
+from deeplinear.core._errors import check_size, is_concrete
 from deeplinear.core._layers import checked_layer
 
 P = ParamSpec("P")
@@ -77,11 +79,51 @@ def no_gradient(where: str, name: str, value: Any, *, instead: str) -> Any:
     return same(value)
 
 
+def forward_only(where: str, result: Any, *, instead: str) -> Any:
+    """Return a result as it is, with derivatives of forward mode; those of reverse mode are refused by name.
+
+    Args:
+        where: Package and function.
+        result: Arrays, in any tree.
+        instead: What to use instead of `jax.grad`.
+    """
+
+    def guarded(leaf: Any) -> Any:
+        traced = not is_concrete(leaf) and jax.numpy.issubdtype(leaf.dtype, np.floating)
+        return _forward.bind(leaf, where=where, instead=instead) if traced else leaf
+
+    return jax.tree.map(guarded, result)
+
+
+def _transposed(cotangent: Any, array: Any, *, where: str, instead: str) -> Any:
+    raise TracedError(where, "its argument", "grad", instead)
+
+
+_forward = Primitive("forward_only")  # the identity; reverse mode alone transposes it
+_forward.def_impl(lambda array, **_: array)
+_forward.def_abstract_eval(lambda array, **_: array)
+ad.primitive_jvps[_forward] = lambda primals, tangents, **names: (
+    _forward.bind(primals[0], **names),
+    tangents[0] if isinstance(tangents[0], ad.Zero) else _forward.bind(tangents[0], **names),
+)
+ad.primitive_transposes[_forward] = _transposed
+batching.primitive_batchers[_forward] = lambda arrays, places, **names: (_forward.bind(*arrays, **names), places[0])
+mlir.register_lowering(_forward, lambda _, array, **__: [array])
+
+
 @overload
 def entry(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def entry(*, instead: str | None = None, empty: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def entry(function: Any = None, /, *, instead: str | None = None, empty: bool = False) -> Any:
+def entry(
+    function: Any = None,
+    /,
+    *,
+    instead: str | None = None,
+    empty: bool = False,
+    sized: tuple[str, ...] = (),
+    bounded: tuple[str, ...] = (),
+) -> Any:
     """Convert the arrays that a function is given, and refuse those that it cannot use.
 
     NumPy arrays of any byte order and lists become arrays of the default float type where the annotation is an array of
@@ -91,6 +133,8 @@ def entry(function: Any = None, /, *, instead: str | None = None, empty: bool = 
         function: The function; left out where options follow.
         instead: For a function that needs concrete numbers, what to use instead of calling it with traced ones.
         empty: Whether empty matrices are welcome.
+        sized: Parameters whose numbers are refused where their squares would overflow or vanish.
+        bounded: Parameters whose numbers are refused where their squares would overflow.
 
     Example:
         >>> @entry
@@ -100,10 +144,11 @@ def entry(function: Any = None, /, *, instead: str | None = None, empty: bool = 
         4.0
     """
     if function is None:
-        return functools.partial(entry, instead=instead, empty=empty)
+        return lambda later: entry(later, instead=instead, empty=empty, sized=sized, bounded=bounded)
     where = function.__qualname__.removesuffix(".__init__")
     full = f"{function.__module__.split('.')[1]}.{where}" if "." in function.__module__ else where
     parameters = list(inspect.signature(function).parameters.values())
+    checked_names = {*sized, *bounded}
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "argument")
     kinds = {p.name: _kind(p.annotation) for p in parameters}
@@ -113,7 +158,12 @@ def entry(function: Any = None, /, *, instead: str | None = None, empty: bool = 
             return value
         if instead is not None:
             concrete(full, name, value, instead=instead)
-        return _converted(where, name, value, kinds.get(name, ANY), empty)
+        found = _converted(where, name, value, kinds.get(name, ANY), empty)
+        if name in checked_names:
+            for leaf in jax.tree.leaves(found):
+                if isinstance(leaf, jax.Array | np.ndarray | float) and is_concrete(leaf):
+                    check_size(where, name, leaf, small=name in bounded)
+        return found
 
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
@@ -148,9 +198,9 @@ def _kind(annotation: Any) -> str:
 
 def _converted(where: str, name: str, value: Any, kind: str, empty: bool) -> Any:
     """One argument as the package computes with it."""
-    if isinstance(value, jax.Array | np.ndarray | np.generic):
+    if isinstance(value, jax.Array | np.ndarray):
         return _array(where, name, value, kind, empty)
-    if isinstance(value, complex):
+    if isinstance(value, complex | np.complexfloating):
         raise TypeError(f"{where}: {name} must be real, but is complex.")
     if kind == NUMBERS and isinstance(value, list | tuple):
         return _array(where, name, checked_layer(where, name, value), kind, empty)

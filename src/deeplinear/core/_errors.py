@@ -148,14 +148,13 @@ def check_finite(where: str, name: str, array: Any) -> None:
         raise ValueError(f"{where}: {name} must be finite, but entry {index} is {value} ({len(bad)} such in all).")
 
 
-def check_size(where: str, name: str, array: Any) -> None:
-    """Refuse numbers so large or so small that their squares are none; zeros alone pass."""
-    size = float(np.abs(array).max())
-    if not (SMALLEST <= size <= LARGEST or size == 0):
-        raise ValueError(
-            f"{where}: the largest number of {name} must lie between {SMALLEST:g} and {LARGEST:g}, but is {size:.3g}; "
-            "take other units."
-        )
+def check_size(where: str, name: str, array: Any, *, small: bool = False) -> None:
+    """Refuse numbers so large or so small that their squares are none; zeros alone pass, and small ones if asked."""
+    size = float(np.abs(np.asarray(array, dtype=float)).max(initial=0.0))
+    fits = SMALLEST <= size <= LARGEST or size == 0 or (small and size < SMALLEST)
+    if np.isfinite(size) and not fits:
+        wanted = f"be at most {LARGEST:g}" if small else f"lie between {SMALLEST:g} and {LARGEST:g}"
+        raise ValueError(f"{where}: the largest number of {name} must {wanted}, but is {size:.3g}; take other units.")
 
 
 def check_shape(where: str, name: str, array: Any, shape: Sequence[int | None]) -> None:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optimistix
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from deeplinear.core._entry import forward_only
+
 Method = Literal["tsit5", "dopri8", "kvaerno5"]
 
 SOLVERS = {"tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8, "kvaerno5": diffrax.Kvaerno5}
@@ -113,7 +115,7 @@ def integrate(
             must not change the state by more than the error of a step.
 
     Returns:
-        The outputs and how it ended.
+        The outputs and how it ended. They have derivatives of forward mode.
     """
     solver = SOLVERS[method](scan_kind="lax")
     reach = jnp.maximum(jnp.abs(times[-1]), jnp.abs(jnp.asarray(begin, dtype=float)))
@@ -137,7 +139,8 @@ def integrate(
             event=diffrax.Event(conditions) if conditions else None,
         )
     assert solution.ys is not None and solution.ts is not None
-    states, end = solution.ys
+    advice = "use jax.jvp or jax.jacfwd"
+    states, end = forward_only("core.integrate", solution.ys, instead=advice)
     held = jnp.asarray(solution.event_mask) if conditions else jnp.zeros(1, dtype=bool)
     ended = (solution.result == diffrax.RESULTS.successful) | (solution.result == diffrax.RESULTS.event_occurred)
     return Integral(

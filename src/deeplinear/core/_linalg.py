@@ -25,8 +25,18 @@ def inner(left: Params, right: Params) -> Float[Array, ""]:
 
 @_compiled
 def norm(params: Params) -> Float[Array, ""]:
-    """Frobenius norm of a list of matrices."""
-    return jnp.sqrt(inner(params, params))
+    """Frobenius norm of a list of matrices, with derivative 0 at zeros, where it has a corner."""
+    return _root(inner(params, params))
+
+
+@_compiled
+def frobenius(array: Float[Array, "..."]) -> Float[Array, ""]:
+    """Root of the sum of squares, with derivative 0 at zeros, where it has a corner."""
+    return _root(jnp.sum(array**2))
+
+
+def _root(squared: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), squared)
 
 
 @_compiled

@@ -67,7 +67,7 @@ class Distances:
         return self.angles > FAR
 
 
-@entry
+@entry(empty=True)
 def distances(
     starts: Any,
     ends: Any,

@@ -1,15 +1,14 @@
 r"""Conserved quantities: what gradient flow of any loss of the product cannot change."""
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, as_array, entry
+from deeplinear.core import Matrix, Params, as_array, entry, frobenius
 
 
 class LambdaEstimate(NamedTuple):
@@ -23,7 +22,7 @@ class LambdaEstimate(NamedTuple):
     operator: Float[Array, " pairs"]
 
 
-@entry
+@entry(bounded=("params",))
 def conserved(params: Params) -> tuple[Matrix, ...]:
     r"""Conserved quantities $C_l = W_{l+1}^\top W_{l+1} - W_l W_l^\top$ of neighbouring layers.
 
@@ -44,7 +43,7 @@ def conserved(params: Params) -> tuple[Matrix, ...]:
     return _conserved(params)
 
 
-@entry
+@entry(bounded=("params",))
 def balancedness(params: Params) -> Float[Array, " pairs"]:
     r"""Frobenius norm of each conserved quantity $W_{l+1}^\top W_{l+1} - W_l W_l^\top$.
 
@@ -63,7 +62,7 @@ def balancedness(params: Params) -> Float[Array, " pairs"]:
     return _norms(params)
 
 
-@entry
+@entry(bounded=("params",))
 def lambda_estimate(params: Params) -> LambdaEstimate:
     r"""Best multiple of the identity for each conserved quantity, and what is left over.
 
@@ -84,7 +83,7 @@ def lambda_estimate(params: Params) -> LambdaEstimate:
     return _estimate(params)
 
 
-@entry
+@entry(bounded=("params", "reference"))
 def drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
     r"""Frobenius norm of the change of each conserved quantity since a reference state.
 
@@ -109,7 +108,7 @@ def drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
 
 
 @entry
-def layer_strengths(s: ArrayLike, lam: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+def layer_strengths(s: Any, lam: Any) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     r"""Singular values $(s_1, s_2)$ of the two layers of a $\lambda$-balanced network from those of its product.
 
     They solve $s_1 s_2 = s$ and $s_2^2 - s_1^2 = \lambda$, so $s_{2,1}^2 = \sqrt{s^2 + \lambda^2/4} \pm \lambda/2$. The
@@ -138,27 +137,27 @@ def _conserved(params: Params) -> tuple[Matrix, ...]:
 
 @jax.jit
 def _norms(params: Params) -> Float[Array, " pairs"]:
-    return jnp.array([jnp.linalg.norm(c) for c in _conserved(params)], dtype=params[0].dtype)
+    return jnp.array([frobenius(c) for c in _conserved(params)], dtype=params[0].dtype)
 
 
 @jax.jit
 def _estimate(params: Params) -> LambdaEstimate:
-    values, frobenius, operator = [], [], []
+    values, sizes, operator = [], [], []
     for c in _conserved(params):
         size = c.shape[0]
         lam = jnp.trace(c) / size
         rest = c - lam * jnp.eye(size, dtype=c.dtype)
         values.append(lam)
-        frobenius.append(jnp.linalg.norm(rest))
+        sizes.append(frobenius(rest))
         operator.append(jnp.max(jnp.abs(jnp.linalg.eigvalsh(rest))))
     dtype = params[0].dtype
-    return LambdaEstimate(jnp.array(values, dtype), jnp.array(frobenius, dtype), jnp.array(operator, dtype))
+    return LambdaEstimate(jnp.array(values, dtype), jnp.array(sizes, dtype), jnp.array(operator, dtype))
 
 
 @jax.jit
 def _drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
     changes = zip(_conserved(params), _conserved(reference), strict=True)
-    return jnp.array([jnp.linalg.norm(a - b) for a, b in changes], dtype=params[0].dtype)
+    return jnp.array([frobenius(a - b) for a, b in changes], dtype=params[0].dtype)
 
 
 @jax.jit

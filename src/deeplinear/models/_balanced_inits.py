@@ -20,6 +20,7 @@ from deeplinear.core import (
     check_shape,
     entry,
     is_concrete,
+    no_gradient,
     random_orthogonal,
 )
 from deeplinear.models._balance import layer_strengths
@@ -62,7 +63,9 @@ class Balanced(AbstractInit):
         check_shape("Balanced", "product", self.product, (network.widths[-1], network.widths[0]))
         if network.depth == 1:
             return (self.product,)
-        left, values, right_t = jnp.linalg.svd(self.product, full_matrices=False)
+        advice = "singular vectors have no derivative at equal singular values; take FromSVD with factors of your own"
+        product = no_gradient("models.Balanced", "product", self.product, instead=advice)
+        left, values, right_t = jnp.linalg.svd(product, full_matrices=False)
         narrowest = min(network.widths[1:-1])
         if narrowest < values.shape[0]:
             known = np.asarray(values) if is_concrete(values) else values
@@ -154,7 +157,7 @@ class LambdaBalanced(AbstractInit):
     absolute_scale: Float[Array, ""] | None
     match_det: Matrix | None
 
-    @entry
+    @entry(sized=("lam", "std", "absolute_scale"))
     def __init__(
         self,
         lam: ArrayLike,
@@ -190,8 +193,10 @@ class LambdaBalanced(AbstractInit):
             check_shape("LambdaBalanced", "match_det", self.match_det, (size, size))
         check_key("LambdaBalanced", key)
         key_layers, key_rotation = jax.random.split(key)
-        product = network.product(gaussian_layers(key_layers, network.shapes, [std] * network.depth))
+        # The size is taken out before the decomposition: the layers have derivatives by it, singular vectors have none.
+        product = network.product(gaussian_layers(key_layers, network.shapes, [1.0] * network.depth))
         left, values, right_t = jnp.linalg.svd(product, full_matrices=True)
+        values = std**network.depth * values
         left, values = _adjusted(left, values, right_t, self.absolute_scale, self.match_det, min(network.widths))
         if network.depth == 2:
             rotation = random_orthogonal(key_rotation, network.widths[1])
@@ -238,7 +243,9 @@ class TaskAligned(AbstractInit):
         check_shape("TaskAligned", "target", self.target, (network.widths[-1], network.widths[0]))
         strengths = feasible_lambda("TaskAligned", self.strengths, self.lam, network.widths)
         strengths = per_item("TaskAligned", "strengths", strengths, min(network.widths), "mode")
-        left, _, right_t = jnp.linalg.svd(self.target, full_matrices=True)
+        advice = "take FromSVD with factors of your own"
+        target = no_gradient("models.TaskAligned", "target", self.target, instead=advice)
+        left, _, right_t = jnp.linalg.svd(target, full_matrices=True)
         return _task_aligned(left, strengths, right_t, self.lam, network.widths)
 
 

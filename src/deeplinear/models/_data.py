@@ -93,8 +93,25 @@ def whiten(inputs: object) -> Float[Array, "inp samples"]:
 @jax.jit
 def _whitened(x: Float[Array, "inp samples"]) -> tuple[Float[Array, "inp samples"], Float[Array, ""], Float[Array, ""]]:
     """Whitened inputs, and the extreme eigenvalues of their covariance times the number of samples."""
-    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
-    return math.sqrt(x.shape[1]) * (u @ vt), s[-1] ** 2, s[0] ** 2
+    s = jnp.linalg.svd(jax.lax.stop_gradient(x), compute_uv=False)
+    return math.sqrt(x.shape[1]) * _polar(x), s[-1] ** 2, s[0] ** 2
+
+
+@jax.custom_jvp
+def _polar(x: Float[Array, "inp samples"]) -> Float[Array, "inp samples"]:
+    """Orthonormal rows nearest to those of a matrix of full row rank."""
+    u, _, vt = jnp.linalg.svd(x, full_matrices=False)
+    return u @ vt
+
+
+@_polar.defjvp
+def _polar_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # Singular vectors have no derivative at equal singular values, which white inputs have; their product has one.
+    u, s, vt = jnp.linalg.svd(primals[0], full_matrices=False)
+    moved = u.T @ tangents[0]
+    inside = moved @ vt.T
+    turned = (inside - inside.T) / (s[:, None] + s)
+    return u @ vt, u @ (turned @ vt + (moved - inside @ vt) / s[:, None])
 
 
 def random_regression(

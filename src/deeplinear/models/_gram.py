@@ -13,7 +13,7 @@ from deeplinear.models._inits import network_of
 from deeplinear.models._networks import DeepLinear
 
 
-@entry
+@entry(bounded=("params",))
 def entry_gradient(model: AbstractModel, params: Params, row: object, column: object) -> Params:
     r"""Gradient of one entry $w_{ij}$ of the product with respect to every layer.
 
@@ -41,7 +41,7 @@ def entry_gradient(model: AbstractModel, params: Params, row: object, column: ob
     return _gradient(network, params, i, j)
 
 
-@entry
+@entry(bounded=("params",))
 def entry_gram(model: AbstractModel, params: Params, rows: object, columns: object) -> Float[Array, "entries entries"]:
     r"""Inner products $K_{(ij),(pq)} = \langle\nabla w_{ij}, \nabla w_{pq}\rangle$ of the gradients of chosen entries.
 

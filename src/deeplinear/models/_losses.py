@@ -175,7 +175,7 @@ class Regression(AbstractLoss):
     offset: Float[Array, ""]
     reduced: bool = eqx.field(static=True)
 
-    @entry
+    @entry(bounded=("sxx", "syx", "syy"))
     def __init__(
         self,
         sxx: object,
@@ -225,17 +225,17 @@ class Regression(AbstractLoss):
         sxx, syx, syy, solution = _moments(x, y)
         return Regression(sxx, syx, syy, reduced=reduced, solution=solution)
 
-    @entry
+    @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
         gap = product - self.solution
         reduced = 0.5 * jnp.sum((gap @ self.sxx) * gap)
         return reduced if self.reduced else reduced + self.offset
 
-    @entry
+    @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
         return product @ self.sxx - self.syx
 
-    @entry
+    @entry(bounded=("product",))
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return tangent @ self.sxx
 
@@ -267,7 +267,7 @@ class SampleRegression(AbstractSumLoss):
     inputs: Float[Array, "inp samples"]
     outputs: Float[Array, "out samples"]
 
-    @entry(empty=True)
+    @entry(empty=True, bounded=("inputs", "outputs"))
     def __init__(self, inputs: object, outputs: object) -> None:
         self.inputs = checked_matrix("SampleRegression", "inputs", inputs)
         self.outputs = checked_matrix("SampleRegression", "outputs", outputs)
@@ -277,15 +277,15 @@ class SampleRegression(AbstractSumLoss):
         _check_sizes("SampleRegression", "inputs", self.inputs.shape)
         _check_sizes("SampleRegression", "outputs", self.outputs.shape)
 
-    @entry
+    @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum((product @ self.inputs - self.outputs) ** 2) / self.terms
 
-    @entry
+    @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
         return (product @ self.inputs - self.outputs) @ self.inputs.T / self.terms
 
-    @entry
+    @entry(bounded=("product",))
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return (tangent @ self.inputs) @ self.inputs.T / self.terms
 
@@ -490,7 +490,7 @@ class Sensing(AbstractSumLoss):
     matrices: Float[Array, "measurements out inp"]
     values: Float[Array, " measurements"]
 
-    @entry(empty=True)
+    @entry(empty=True, bounded=("matrices", "values"))
     def __init__(self, matrices: object, values: object) -> None:
         self.matrices = _array("Sensing", "matrices", matrices)
         self.values = _array("Sensing", "values", values)
@@ -505,15 +505,15 @@ class Sensing(AbstractSumLoss):
     def _measure(self, product: Matrix) -> Float[Array, " measurements"]:
         return jnp.einsum("kij,ij->k", self.matrices, product)
 
-    @entry
+    @entry(bounded=("product",))
     def value(self, product: Matrix) -> Float[Array, ""]:
         return 0.5 * jnp.sum((self._measure(product) - self.values) ** 2)
 
-    @entry
+    @entry(bounded=("product",))
     def gradient(self, product: Matrix) -> Matrix:
         return jnp.einsum("k,kij->ij", self._measure(product) - self.values, self.matrices)
 
-    @entry
+    @entry(bounded=("product",))
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
         return jnp.einsum("k,kij->ij", self._measure(tangent), self.matrices)
 

@@ -49,22 +49,22 @@ class Problem(eqx.Module):
                 f"{model.product_shape}."
             )
 
-    @entry
+    @entry(bounded=("params",))
     def product(self, params: Params) -> Matrix:
         """End-to-end object of the model."""
         return self.model.forward(params)[0]
 
-    @entry
+    @entry(bounded=("params",))
     def value(self, params: Params) -> Float[Array, ""]:
         """Loss, penalty included."""
         return self.loss.value(self.product(params)) + 0.5 * self.l2 * inner(params, params)
 
-    @entry
+    @entry(bounded=("params",))
     def gradient(self, params: Params) -> Params:
         """Gradient with respect to every layer."""
         return self.value_and_gradient(params)[1]
 
-    @entry
+    @entry(bounded=("params",))
     def value_and_gradient(self, params: Params) -> tuple[Float[Array, ""], Params]:
         """Loss and gradient from one forward and one backward pass."""
         product, memo = self.model.forward(params)
@@ -72,7 +72,7 @@ class Problem(eqx.Module):
         gradient = self.model.pullback(params, memo, self.loss.gradient(product))
         return value, add_scaled(gradient, self.l2, params)
 
-    @entry
+    @entry(bounded=("params",))
     def linearize(self, params: Params) -> tuple[Params, Callable[[Params], Params]]:
         """Gradient, and the Hessian as a function of a direction that reuses the forward pass."""
         product, memo = self.model.forward(params)
@@ -87,12 +87,12 @@ class Problem(eqx.Module):
 
         return gradient, hessian_product
 
-    @entry
+    @entry(bounded=("params",))
     def hessian_product(self, params: Params, direction: Params) -> Params:
         """Hessian at `params` applied to a direction."""
         return self.linearize(params)[1](direction)
 
-    @entry
+    @entry(bounded=("params",))
     def hessian(self, params: Params) -> Float[Array, "size size"]:
         """Dense Hessian in the coordinates of `flatten`; meant for small networks."""
         shapes = self.model.shapes

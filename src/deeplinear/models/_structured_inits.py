@@ -32,7 +32,7 @@ LEAST_GROWTH = 3.0
 """Smallest factor between neighbouring layers of a pyramid: above the spread 2 of the strengths within a layer."""
 
 
-@entry
+@entry(sized=("params", "delta"))
 def rescale_balance(params: Params, delta: ArrayLike) -> Params:
     r"""The layers times one number, such that $\max_l \|C_l\|_F = \delta$ exactly.
 
@@ -257,7 +257,7 @@ class Cumulative(AbstractInit):
     pivot: int = eqx.field(static=True)
     scale: Float[Array, ""]
 
-    @entry
+    @entry(sized=("scale",))
     def __init__(self, pivot: int, scale: ArrayLike = 1.0) -> None:
         check_count("Cumulative", "pivot", pivot, at_least=1)
         check_number("Cumulative", "scale", scale, above=0)

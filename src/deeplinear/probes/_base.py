@@ -62,7 +62,7 @@ class FunctionProbe(AbstractProbe):
     def dims(self) -> tuple[str, ...] | None:
         return self.labels
 
-    @entry
+    @entry(bounded=("params",))
     def __call__(self, t: Time, params: Params, problem: Problem) -> Shaped[Array, "..."]:
         value = self.function(t, params, problem)
         if not isinstance(value, jax.Array | np.ndarray | np.generic | int | float | complex):

@@ -1,6 +1,6 @@
 """Probes of the change of the tangent kernel, exact to small movements and free of Kronecker products."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, is_concrete
+from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, frobenius, is_concrete
 from deeplinear.models import Problem
 from deeplinear.probes._base import AbstractProbe, Time, check_nonzero, network_of
 
@@ -37,6 +37,11 @@ def _coordinates(families: Sequence[list[Matrix]]) -> list[Matrix]:
     return jnp.split(jnp.linalg.qr(columns, mode="r"), len(families), axis=1)
 
 
+def _columns(families: Sequence[list[Matrix]]) -> list[Matrix]:
+    """Families of matrices as columns of their entries."""
+    return [jnp.stack([item.ravel() for item in family], axis=1) for family in families]
+
+
 class _Kernels(NamedTuple):
     """Tangent kernel at the reference, its change since, and now, in coordinates that keep Frobenius norms."""
 
@@ -45,23 +50,31 @@ class _Kernels(NamedTuple):
     now: Matrix
 
 
-@jax.jit
-def _kernels(params: Params, reference: Params) -> _Kernels:
+def _kernels(
+    params: Params, reference: Params, coordinates: Callable[[Sequence[list[Matrix]]], list[Matrix]]
+) -> _Kernels:
     r"""Tangent kernels $K = \sum_l T_l \otimes S_l$ without Kronecker products.
 
     All $T$ lie in a space of at most $3L$ dimensions, all $S$ in another. In orthonormal bases of the two a sum of
     tensor products is a matrix of at most $3L \times 3L$ entries with the same norm; inner products equal
     $\sum_{lm} \mathrm{tr}(T_l T'_m)\,\mathrm{tr}(S_l S'_m)$ without the cancellation of this sum. The change is
     $\sum_l \Delta T_l \otimes S_l + T_l^{\mathrm{ref}} \otimes \Delta S_l$.
+
+    Derivatives take the entries themselves for coordinates, because bases of dependent matrices have none.
     """
-    s_before, s_change, s_now = _coordinates(_grams(params, reference))
+    s_before, s_change, s_now = coordinates(_grams(params, reference))
     mirrored = _grams(tuple(w.T for w in reversed(params)), tuple(w.T for w in reversed(reference)))
-    t_before, t_change, t_now = _coordinates([family[::-1] for family in mirrored])
+    t_before, t_change, t_now = coordinates([family[::-1] for family in mirrored])
     return _Kernels(
         before=t_before @ s_before.T,
         change=t_change @ s_now.T + t_before @ s_change.T,
         now=t_now @ s_now.T,
     )
+
+
+@jax.jit
+def _reference_kernel(layers: Params) -> Matrix:
+    return _kernels(layers, layers, _coordinates).before
 
 
 def _kernel_reference(where: str, reference: Sequence[Any]) -> Params:
@@ -72,7 +85,7 @@ def _kernel_reference(where: str, reference: Sequence[Any]) -> Params:
         check_shape(where, f"reference[{position}]", layer, (None, layers[position - 1].shape[0] if position else None))
         check_finite(where, f"reference[{position}]", layer)
     if all(is_concrete(layer) for layer in layers):
-        check_nonzero(where, "the tangent kernel of reference", _kernels(layers, layers).before)
+        check_nonzero(where, "the tangent kernel of reference", _reference_kernel(layers))
     return layers
 
 
@@ -106,14 +119,24 @@ class KernelDistance(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ()
 
-    @entry
+    @entry(bounded=("params",))
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         network_of(problem, "KernelDistance").check(self.reference, "KernelDistance (reference)")
-        return _distance(_kernels(params, self.reference))
+        return _distance(params, self.reference)
 
 
+@jax.custom_jvp
 @jax.jit
-def _distance(kernels: _Kernels) -> Float[Array, ""]:
+def _distance(params: Params, reference: Params) -> Float[Array, ""]:
+    return _turn(_kernels(params, reference, _coordinates))
+
+
+@_distance.defjvp
+def _distance_jvp(primals: tuple[Params, Params], tangents: tuple[Params, Params]) -> tuple[Array, Array]:
+    return _distance(*primals), jax.jvp(lambda *layers: _turn(_kernels(*layers, _columns)), primals, tangents)[1]
+
+
+def _turn(kernels: _Kernels) -> Float[Array, ""]:
     before, now = jnp.linalg.norm(kernels.before), jnp.linalg.norm(kernels.now)
     scale = jnp.where(now == 0, 1.0, now)
     # K/|K| - K0/|K0|, from the change where it is small and from the kernels themselves where it is not.
@@ -152,12 +175,22 @@ class KernelMovement(AbstractProbe):
     def dims(self) -> tuple[str, ...]:
         return ()
 
-    @entry
+    @entry(bounded=("params",))
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         network_of(problem, "KernelMovement").check(self.reference, "KernelMovement (reference)")
-        return _movement(_kernels(params, self.reference))
+        return _movement(params, self.reference)
 
 
+@jax.custom_jvp
 @jax.jit
-def _movement(kernels: _Kernels) -> Float[Array, ""]:
-    return jnp.linalg.norm(kernels.change) / jnp.linalg.norm(kernels.before)
+def _movement(params: Params, reference: Params) -> Float[Array, ""]:
+    return _moved(_kernels(params, reference, _coordinates))
+
+
+@_movement.defjvp
+def _movement_jvp(primals: tuple[Params, Params], tangents: tuple[Params, Params]) -> tuple[Array, Array]:
+    return _movement(*primals), jax.jvp(lambda *layers: _moved(_kernels(*layers, _columns)), primals, tangents)[1]
+
+
+def _moved(kernels: _Kernels) -> Float[Array, ""]:
+    return frobenius(kernels.change) / jnp.linalg.norm(kernels.before)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, is_concrete, svd
+from deeplinear.core import Matrix, Params, check_finite, check_shape, entry, frobenius, is_concrete, svd
 from deeplinear.models import Problem
 from deeplinear.probes._base import AbstractProbe, Time, check_nonzero
 
@@ -150,7 +150,7 @@ class ReconstructionError(AbstractProbe):
     target: Matrix
     name: str = eqx.field(static=True)
 
-    @entry
+    @entry(sized=("target",))
     def __init__(self, target: object, *, name: str = "reconstruction_error") -> None:
         self.target = _target("ReconstructionError", target)
         check_nonzero("ReconstructionError", "target", self.target)
@@ -164,7 +164,7 @@ class ReconstructionError(AbstractProbe):
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         matrix = problem.product(params)
         check_shape("ReconstructionError", "target", self.target, matrix.shape)
-        return jnp.linalg.norm(matrix - self.target) / jnp.linalg.norm(self.target)
+        return frobenius(matrix - self.target) / jnp.linalg.norm(self.target)
 
 
 class HeldOutError(AbstractProbe):

@@ -74,7 +74,7 @@ class ExtrapolationInterval(NamedTuple):
         return jnp.maximum(self.upper - self.lower, 0.0)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it solves linear programmes")
 def extrapolation_interval(
     response: Any,
     index: int,
@@ -172,7 +172,7 @@ def extrapolation_interval(
     )
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or differentiate impulse_response")
 def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[Array, ""]:
     r"""Largest $h_{2n}$ of positive measures on $[a, b]$ that share the moments $0, \dots, 2n - 1$ of $n$ atoms.
 
@@ -202,7 +202,7 @@ def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> 
     return jnp.asarray(float(p @ x ** (2 * len(x))) + gap, dtype=float)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or differentiate impulse_response")
 def moment_openness(atoms: Any, weights: Any, *, low: Any, high: Any) -> Float[np.ndarray, " known"]:
     r"""How much the first moments of a measure leave open about the next one, for one known moment and more.
 

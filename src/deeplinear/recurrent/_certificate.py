@@ -176,7 +176,7 @@ class MomentChain(NamedTuple):
     moment: Float[Array, ""]
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; the bounds of the certificate take traced residuals")
 def certificate(atoms: Any, length: int, horizon: int, *, radius: Any = None) -> Certificate:
     r"""Constants that bound the errors of balanced students beyond the known entries.
 
@@ -236,7 +236,7 @@ def certificate(atoms: Any, length: int, horizon: int, *, radius: Any = None) ->
     )
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or trace impulse_response of student and teacher")
 def certify(student: Any, atoms: Any, weights: Any, length: int, horizon: int, *, radius: Any = None) -> Certified:
     r"""Bounds on the errors of one student, beside the errors themselves.
 
@@ -290,7 +290,7 @@ def certify(student: Any, atoms: Any, weights: Any, length: int, horizon: int, *
     )
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it refuses losses by their value")
 def moment_gap(response: Any, loss: Any, *, loss_scale: LossScale = "half_sum_sq") -> Float[Array, " length"]:
     r"""Bound on the difference of normalised moments $m_j = h_j/h_0$ and $\hat m_j = w_j/w_0$ from the loss.
 
@@ -329,7 +329,7 @@ def moment_gap(response: Any, loss: Any, *, loss_scale: LossScale = "half_sum_sq
     return jnp.asarray(np.where(np.arange(len(w)) == 0, 0.0, bound), dtype=float)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it refuses losses by their value")
 def moment_chain(
     response: Any,
     loss: Any,

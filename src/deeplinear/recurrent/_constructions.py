@@ -58,7 +58,7 @@ def chebyshev_nodes(count: int, *, radius: float = 1.0) -> Float[Array, " nodes"
     return jnp.asarray(radius * np.sin(odd * np.pi / (2 * count)), dtype=float)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it refuses gaps by their value")
 def non_extrapolating_student(
     response: Any, gap: float, *, states: int | None = None, nodes: Any = None, tolerance: float = 0.0
 ) -> System:
@@ -96,7 +96,7 @@ def non_extrapolating_student(
     return _diagonal_student(where, points, _solve_dual_vandermonde(points, target), size, gap)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it refuses gaps by their value")
 def non_extrapolating_twin(
     teacher: Any, length: int, gap: float, *, states: int | None = None, nodes: Any = None, tolerance: float = 0.0
 ) -> System:
@@ -141,7 +141,7 @@ def non_extrapolating_twin(
     return _diagonal_student(where, points, padded + float(gap) * annihilator, size, gap)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; the size of its result depends on the values of the teacher")
 def sharpness_student(
     teacher: Any, *, coupling: float = 1.0, corner: float = 0.0, states: int | None = None
 ) -> SharpnessStudent:

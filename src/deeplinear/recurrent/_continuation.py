@@ -72,7 +72,7 @@ class Continuation(NamedTuple):
         return spread <= 1e-3 * float(np.max(np.abs(np.asarray(self.response)[: self.known])))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; the size of its result depends on the values of the response")
 def continuation(
     response: Any, horizon: int, *, tolerance: float = 1e-8, reach: float | None = None, between: bool = True
 ) -> Continuation:

@@ -47,7 +47,7 @@ class OrderGrowth(NamedTuple):
     asymmetry: Float[np.ndarray, " times"]
 
 
-@entry
+@entry(sized=("weights",), instead="call it outside of jit, vmap and grad, or trace hankel_singular_values")
 def order_growth(
     model: AbstractModel, weights: Any, *, horizon: int = 40, tolerance: float = 1e-2, merge: float = 1e-2
 ) -> OrderGrowth:

@@ -40,7 +40,7 @@ def _gap(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.max(jnp.abs(first - output.T))
 
 
-@entry
+@entry(sized=("system",))
 def balance_ratio(system: Any) -> Float[Array, ""]:
     r"""$\|B - C^\top\|_F / \|B + C^\top\|_F$, the distance from balance in proportion.
 
@@ -63,7 +63,7 @@ def _ratio(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.linalg.norm(first - output.T) / jnp.linalg.norm(first + output.T)
 
 
-@entry
+@entry(sized=("system",))
 def norm_difference(system: Any) -> Float[Array, ""]:
     r"""$\nu = \|B\|_F^2 - \|C\|_F^2$, constant along gradient flow in every form of the transition matrix.
 
@@ -86,7 +86,7 @@ def _difference(first: Matrix, output: Matrix) -> Float[Array, ""]:
     return jnp.sum(first**2) - jnp.sum(output**2)
 
 
-@entry
+@entry(sized=("system",))
 def conserved_matrix(system: Any) -> Float[Array, "states states"]:
     r"""$AA^\top - A^\top A + BB^\top - C^\top C$, constant along gradient flow when $A$ is a free matrix.
 
@@ -112,7 +112,7 @@ def _conserved(transition: Matrix, first: Matrix, output: Matrix) -> Float[Array
     return transition @ transition.T - transition.T @ transition + first @ first.T - output.T @ output
 
 
-@entry
+@entry(sized=("system",))
 def mode_invariants(system: Any) -> Float[Array, " states"]:
     r"""$b_i^2 - c_i^2$ for each state of a diagonal system, constant along gradient flow of the form `"diagonal"`.
 

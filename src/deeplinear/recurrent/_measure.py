@@ -28,6 +28,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    is_concrete,
     spectrum_effective_rank,
 )
 from deeplinear.models import System, checked_system
@@ -106,7 +107,7 @@ def _tridiagonal(diagonal: Float[Array, " order"], beside: Float[Array, " order-
     return jnp.diag(diagonal) + jnp.diag(beside, 1) + jnp.diag(beside, -1)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or use diagonal_equivalent")
 def spectral_measure(
     system: Any, *, merge: float | None = None, drop: float = 1e-15, signed: bool = False
 ) -> SpectralMeasure:
@@ -166,7 +167,10 @@ def diagonal_equivalent(system: Any) -> System:
         (array([-1.,  1.]), True)
     """
     where = "diagonal_equivalent"
-    transition, first, output = (np.asarray(matrix) for matrix in checked_system(where, system))
+    checked = checked_system(where, system)
+    if not all(map(is_concrete, checked)):
+        return _diagonalised(checked)
+    transition, first, output = (np.asarray(matrix) for matrix in checked)
     values, vectors = np.linalg.eigh(symmetric_transition(where, transition))
     # The same product for both maps: transposes stay transposes to the last digit.
     rows, columns = vectors.T @ first, (vectors.T @ np.ascontiguousarray(output.T)).T
@@ -175,7 +179,13 @@ def diagonal_equivalent(system: Any) -> System:
     )
 
 
-@entry
+@jax.jit
+def _diagonalised(system: System) -> System:
+    values, vectors = jnp.linalg.eigh((system.transition + system.transition.T) / 2)
+    return System(jnp.diag(values), vectors.T @ system.input, (vectors.T @ system.output.T).T)
+
+
+@entry(instead="call it outside of jit, vmap and grad; it computes with fractions")
 def measure_from_moments(moments: Any, order: int) -> SpectralMeasure:
     r"""The positive measure of $n$ atoms with given moments $w_0, \dots, w_{2n-1}$.
 
@@ -208,7 +218,9 @@ def measure_from_moments(moments: Any, order: int) -> SpectralMeasure:
     return SpectralMeasure(jnp.asarray(atoms, dtype=float), jnp.asarray(float(exact[0]) * vectors[0] ** 2, dtype=float))
 
 
-@entry
+@entry(
+    instead="call it outside of jit, vmap and grad, or trace hankel_singular_values and divide the first by the last"
+)
 def hankel_condition(response: Any, order: int) -> float:
     r"""Condition number of $[h_{i+j}]_{i,j<n}$: by how much errors of a response grow in the atoms it determines.
 
@@ -226,7 +238,7 @@ def hankel_condition(response: Any, order: int) -> float:
     return float(np.linalg.cond(_hankel(checked_numbers(where, "response", response, 2 * order - 1), order)))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it chooses its formula by the signs of eigenvalues")
 def ho_kalman(response: Any, order: int, *, rows: int | None = None, tolerance: float = 1e-14) -> System:
     r"""The network of $n$ states whose response begins with $w_0, \dots, w_{2n-1}$.
 
@@ -282,7 +294,7 @@ def ho_kalman(response: Any, order: int, *, rows: int | None = None, tolerance: 
     return System(*(jnp.asarray(part, dtype=float) for part in parts))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; the size of its result depends on the values of the measure")
 def jacobi(measure: Any) -> Jacobi:
     r"""Jacobi matrix of a positive measure, by Lanczos from $\sqrt p$ with full reorthogonalisation.
 
@@ -315,7 +327,7 @@ def jacobi(measure: Any) -> Jacobi:
     return Jacobi(jnp.asarray(diagonal, dtype=float), jnp.asarray(beside, dtype=float), jnp.asarray(mass, dtype=float))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it sorts and merges the atoms of both measures")
 def wasserstein(first: Any, second: Any, order: float = 1) -> float:
     r"""Distance $W_q(\mu, \nu) = \bigl(\int_0^1 |F_\mu^{-1}(u) - F_\nu^{-1}(u)|^q\,du\bigr)^{1/q}$ on the line.
 
@@ -348,7 +360,7 @@ def wasserstein(first: Any, second: Any, order: float = 1) -> float:
     return largest * float(np.sum(widths * (distances / largest) ** order) / widths.sum()) ** (1 / order)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or trace hankel_singular_values")
 def atom_dimension(measure: Any, *, tolerance: float = 1e-2, merge: float = 1e-2) -> int:
     r"""Number of atoms that weigh more than a share of the mass, after merging neighbours.
 
@@ -375,7 +387,7 @@ def atom_dimension(measure: Any, *, tolerance: float = 1e-2, merge: float = 1e-2
     return int(np.sum(merged > tolerance * merged.sum()))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it merges atoms by their distance")
 def entropy_dimension(measure: Any) -> float:
     r"""$\exp(-\sum_i p_i\ln p_i)$ of the normalised weights: $n$ for $n$ equal ones.
 

@@ -71,7 +71,7 @@ class NormEvent(NamedTuple):
     bound: float
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or draw with scale 1 and multiply")
 def near_zero_system(
     states: int,
     scale: Any,
@@ -157,7 +157,7 @@ def _grown(start: System, angle: Float[Array, ""]) -> System:
     return System(start.transition, (plus + minus) / 2, (plus - minus).T / 2)
 
 
-@entry
+@entry(sized=("system",))
 def linearised_ratios(system: Any, first: Any, times: Any, *, clock: Clock = "half_sum_sq") -> NearZeroRatios:
     r"""Ratios of sizes along the flow linearised at zero: the imbalance falls like $e^{-2|w_0|t}$.
 
@@ -187,7 +187,7 @@ def linearised_ratios(system: Any, first: Any, times: Any, *, clock: Clock = "ha
     return NearZeroRatios(begin.growing * growth, begin.imbalance / growth**2, begin.transition / growth)
 
 
-@entry
+@entry(sized=("system",))
 def near_zero_ratios(system: Any, first: Any) -> NearZeroRatios:
     r"""Sizes of the decaying part and of $A$ beside the growing part of a system.
 
@@ -222,7 +222,7 @@ def _ratios(system: System, first: Float[Array, ""]) -> NearZeroRatios:
     return NearZeroRatios(growing, decaying / growing, jnp.linalg.norm(system.transition) / growing)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; the formula is in its description")
 def escape_time(first: Any, scale: Any, *, fraction: float = 0.25, clock: Clock = "half_sum_sq") -> float:
     r"""Time $\frac{\theta}{|w_0|}\ln\frac1\varepsilon$ at which the growing part has size $\varepsilon^{1-\theta}$.
 
@@ -274,7 +274,7 @@ def predicted_exponents(fraction: float, *, symmetric: bool) -> NearZeroExponent
     return NearZeroExponents(1 - fraction, ratio if symmetric else min(ratio, 1.0), min(fraction, 1 - fraction))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; near_zero_ratios can be traced")
 def measured_exponents(scales: Any, systems: Sequence[Any], first: Any) -> NearZeroExponents:
     r"""Powers of $\varepsilon$ fitted to systems that started at several scales: slopes of lines through logarithms.
 

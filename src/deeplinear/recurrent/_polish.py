@@ -41,7 +41,7 @@ class Polished(NamedTuple):
     converged: bool
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad; it iterates in extended precision")
 def polish(
     response: Any,
     system: Any,

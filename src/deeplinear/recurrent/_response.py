@@ -5,6 +5,7 @@ output $y_0 = 0$ before the first input is no part of it. A network trained on s
 $h_0, \dots, h_{k-1}$; what it does beyond is the *tail*.
 """
 
+import functools
 import math
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -131,7 +132,8 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
 
     Three paths lead to the same numbers: matrix times block, $O(nd^2)$, for any system; one eigen-decomposition and
     $\sum_i p_ia_i^j$, $O(d^3 + nd)$, for a symmetric transition matrix; the same without decomposition for a diagonal
-    one. No power of $A$ is formed.
+    one. No power of $A$ is formed. Inside a transformation every path takes the steps, returns all entries, and the
+    matrix is not checked.
 
     Args:
         system: $A$, $B$, $C$.
@@ -151,10 +153,13 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
         Response(values=Array([1.e+000, 1.e+100, 1.e+200, 1.e+300], dtype=float64), diverged_at=4)
     """
     where = "impulse_response"
-    transition, first, output = (np.asarray(matrix) for matrix in checked_system(where, system))
+    checked = checked_system(where, system)
     check_count(where, "length", length, at_least=1)
     if path not in PATHS:
         raise ValueError(f"{where}: path is '{path}'. {near_name(str(path), PATHS)}")
+    if not all(map(is_concrete, checked)):
+        return Response(_squeezed(_steps(checked, length)), None)
+    transition, first, output = (np.asarray(matrix) for matrix in checked)
     with np.errstate(over="ignore", invalid="ignore"):
         if path == "general":
             entries = _by_steps(transition, first, output, length)
@@ -165,7 +170,7 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
     return Response(jnp.asarray(_squeezed(entries[:diverged_at]), dtype=float), diverged_at)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or use impulse_response, which can be traced")
 def log_response(system: Any, length: int) -> LogResponse:
     r"""Logarithms and signs of $h_j = CA^jB$, for responses too long or too steep to be written down.
 
@@ -237,7 +242,7 @@ def outputs(system: Any, inputs: Any) -> Float[Array, "times *outputs"]:
     return found
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or compare the values of impulse_response")
 def extrapolation(response: Any, target: Any, length: int, *, horizon: int) -> Extrapolation:
     r"""Errors of a student's response on the part it was trained on and on the tail.
 
@@ -294,7 +299,7 @@ def extrapolation(response: Any, target: Any, length: int, *, horizon: int) -> E
     )
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or use jax.numpy.minimum, median and mean")
 def summarise_ratios(ratios: Any, *, cap: float = 1e3) -> RatioSummary:
     r"""Median, mean and spread of the tail errors of several students, each relative to the zero student.
 
@@ -346,10 +351,13 @@ def hankel_singular_values(response: Any, *, size: int | None = None) -> Float[A
     """
     where = "hankel_singular_values"
     check_x64(where)
-    return jnp.asarray(np.linalg.svd(_hankel(where, response, size), compute_uv=False), dtype=float)
+    matrix = _hankel(where, response, size)
+    if not is_concrete(matrix):
+        return jnp.linalg.svd(matrix, compute_uv=False)
+    return jnp.asarray(np.linalg.svd(matrix, compute_uv=False), dtype=float)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or trace hankel_singular_values")
 def hankel_order(response: Any, *, tolerance: float = 1e-8, size: int | None = None) -> int:
     r"""Number of states that a response needs: singular values of its Hankel matrix above a tolerance.
 
@@ -372,7 +380,7 @@ def hankel_order(response: Any, *, tolerance: float = 1e-8, size: int | None = N
     return int(np.sum(values > tolerance * values[0])) if values[0] > 0 else 0
 
 
-def checked_response(where: str, name: str, response: Any) -> np.ndarray:
+def checked_response(where: str, name: str, response: Any) -> Any:
     """Finite numbers of shape (length,) or (length, outputs, inputs), or a refusal."""
     if isinstance(response, Response):
         response = response.values
@@ -380,7 +388,8 @@ def checked_response(where: str, name: str, response: Any) -> np.ndarray:
         raise TypeError(
             f"{where}: {name} must be numbers, but is a system; take those of impulse_response(system, length)."
         )
-    array = np.asarray(checked_layer(where, name, response), dtype=float)
+    given = checked_layer(where, name, response)
+    array = np.asarray(given, dtype=float) if is_concrete(given) else given.astype(float)
     if array.ndim not in (1, 3) or 0 in array.shape:
         raise ValueError(
             f"{where}: {name} must have shape (length,) or (length, outputs, inputs) with no dimension zero, but has "
@@ -406,6 +415,14 @@ def symmetric_transition(where: str, transition: np.ndarray) -> np.ndarray:
     if not residual <= tolerance:
         raise HypothesisError(f"{where}: a symmetric transition matrix", residual, tolerance)
     return transition / 2 + transition.T / 2
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _steps(system: System, length: int) -> Float[Array, "length outputs inputs"]:
+    def step(block: Float[Array, "states inputs"], _: None) -> tuple[Array, Array]:
+        return system.transition @ block, system.output @ block
+
+    return jax.lax.scan(step, system.input, None, length=length)[1]
 
 
 def _by_steps(transition: np.ndarray, block: np.ndarray, output: np.ndarray, length: int) -> np.ndarray:
@@ -447,7 +464,7 @@ def _near_one(matrix: np.ndarray) -> tuple[np.ndarray, int]:
     return np.ldexp(matrix, -exponent), exponent
 
 
-def _squeezed(entries: np.ndarray) -> np.ndarray:
+def _squeezed(entries: Any) -> Any:
     return entries[:, 0, 0] if entries.shape[1:] == (1, 1) else entries
 
 
@@ -455,14 +472,14 @@ def _sizes(entries: np.ndarray) -> np.ndarray:
     return np.hypot.reduce(np.abs(entries).reshape(len(entries), -1), axis=1)  # squares might overflow
 
 
-def _hankel(where: str, response: Any, size: int | None) -> np.ndarray:
+def _hankel(where: str, response: Any, size: int | None) -> Any:
     values = checked_response(where, "response", response)
     rows = (len(values) + 1) // 2 if size is None else size
     check_count(where, "size", rows, at_least=1, at_most=(len(values) + 1) // 2)
     index = np.add.outer(np.arange(rows), np.arange(rows))
     if values.ndim == 1:
         return values[index]
-    blocks = np.moveaxis(values[index], 2, 1)  # (row, output, column, input)
+    blocks = values[index].transpose(0, 2, 1, 3)  # (row, output, column, input)
     return blocks.reshape(rows * values.shape[1], rows * values.shape[2])
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from deeplinear.core import (
     HypothesisError,
+    Matrix,
     as_array,
     check_finite,
     check_shape,
@@ -62,7 +63,7 @@ def residual_polynomial(residual: Any, points: Any) -> ResidualPolynomial:
     return _horner(r, x)
 
 
-@entry
+@entry(sized=("system", "residual"))
 def spectral_gradient(system: Any, residual: Any) -> System:
     r"""Gradient of a loss of the response at a symmetric transition matrix, in the eigenbasis of it.
 
@@ -119,6 +120,7 @@ def _horner(r: Float[Array, " length"], x: Float[Array, "*points"]) -> ResidualP
     return jax.lax.scan(step, start, r, reverse=True)[0]
 
 
+@jax.custom_jvp
 @jax.jit
 def _loewner(system: System, r: Float[Array, " length"]) -> System:
     transition, first, output = system
@@ -145,3 +147,23 @@ def _checked_residual(where: str, residual: Any) -> Float[Array, " length"]:
         raise ValueError(f"{where}: residual must have at least one entry, but is empty.")
     check_finite(where, "residual", r)
     return r
+
+
+@_loewner.defjvp
+def _loewner_jvp(primals: tuple[System, Array], tangents: tuple[System, Array]) -> tuple[System, System]:
+    # Eigenvectors have no derivative at equal eigenvalues; the gradient itself has one, as a polynomial.
+    return _loewner(*primals), jax.jvp(_polynomial_gradient, primals, tangents)[1]
+
+
+@jax.jit
+def _polynomial_gradient(system: System, r: Float[Array, " length"]) -> System:
+    def combined(moved: System) -> Float[Array, ""]:
+        matrix = moved.transition
+
+        def step(block: Matrix, _: None) -> tuple[Matrix, Float[Array, ""]]:
+            return matrix @ block, (moved.output @ block)[0, 0]
+
+        return r @ jax.lax.scan(step, moved.input, None, length=len(r))[1]
+
+    even = (system.transition + system.transition.T) / 2
+    return jax.grad(combined)(System(even, system.input, system.output))

@@ -94,7 +94,7 @@ def unbalanced_teacher(states: int, rng: np.random.Generator) -> System:
     return _system(np.diag(diagonal) + np.diag(above, k=1), *_ends(states))
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or use a System of arrays")
 def memoryless_teacher(weight: Any, states: int = 1) -> System:
     r"""Teacher with the response $(w_0, 0, 0, \dots)$: $A = 0$, $B = \sqrt{|w_0|}\,e_1$, $C = \pm B^\top$.
 
@@ -118,7 +118,7 @@ def memoryless_teacher(weight: Any, states: int = 1) -> System:
     return _system(np.zeros((states, states)), column, np.copysign(1.0, float(weight)) * column.T)
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or draw with scale 1 and multiply")
 def balanced_student(
     states: int, scale: Any, rng: np.random.Generator, *, form: Literal["diagonal", "symmetric"] = "diagonal"
 ) -> System:

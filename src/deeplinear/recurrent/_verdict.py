@@ -183,7 +183,7 @@ class _Teacher(NamedTuple):
     conditions: tuple[Condition, ...]
 
 
-@entry
+@entry(instead="call it outside of jit, vmap and grad, or compare the values of impulse_response")
 def extrapolation_verdict(
     student: Any,
     teacher: Any,
