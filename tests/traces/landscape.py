@@ -33,7 +33,9 @@ TABLE: dict[str, Row] = {
         lambda params, target, move: landscape.adjacency_hessian_form(*pair(params, target), landscape.adjacency(move)),
         both(NETWORK, TARGET, NETWORK),
     ),
-    "adjacency_loss": passes(lambda params, target: landscape.adjacency_loss(*pair(params, target)), both(NETWORK, TARGET)),
+    "adjacency_loss": passes(
+        lambda params, target: landscape.adjacency_loss(*pair(params, target)), both(NETWORK, TARGET)
+    ),
     "adjacency_svd": passes(landscape.adjacency_svd, NETWORK),
     "adjacency_velocity": passes(
         lambda params, target: landscape.adjacency_velocity(*pair(params, target)), both(NETWORK, TARGET)
@@ -45,7 +47,9 @@ TABLE: dict[str, Row] = {
     "arc_kind": outside("signatures"),
     "arc_loss": passes(lambda s, place: landscape.arc_loss(s, (1, 3), (2,), place), near([10, 8, 6, 4], [0.2, 0.4])),
     "arc_minimum": passes(lambda s: landscape.arc_minimum(s, (1, 3), (2,)), near([10, 8, 6, 4])),
-    "arc_point": passes(lambda s, place: landscape.arc_point(s, (3, 2, 2, 2), (1,), (2,), place), near([8.0, 1.0], 0.4)),
+    "arc_point": passes(
+        lambda s, place: landscape.arc_point(s, (3, 2, 2, 2), (1,), (2,), place), near([8.0, 1.0], 0.4)
+    ),
     "balance_report": refuses(lambda params: landscape.balance_report(params).interfaces[0].written, NETWORK),
     "balanced_radius": passes(lambda z: landscape.balanced_radius(z, 3), positive((2,))),
     "balanced_representative": passes(landscape.balanced_representative, NETWORK),
@@ -65,7 +69,9 @@ TABLE: dict[str, Row] = {
     "classify": refuses(
         lambda params: landscape.classify(SQUARE, params).kind.value, near(tuple(np.zeros((2, 2)) for _ in range(3)))
     ),
-    "critical_graph": refuses(lambda s: landscape.critical_graph(s, (4, 3, 3, 3)).nodes[0].value, near([3.0, 2.0, 1.0])),
+    "critical_graph": refuses(
+        lambda s: landscape.critical_graph(s, (4, 3, 3, 3)).nodes[0].value, near([3.0, 2.0, 1.0])
+    ),
     "critical_point": refuses(lambda s: landscape.critical_point(s, (3, 2, 2), (2,)), near([2.0, 1.0])),
     "critical_value": refuses(lambda s: landscape.critical_value(s, (1, 3)), near([3.0, 2.0, 1.0])),
     "critical_values": refuses(landscape.critical_values, near([3.0, 2.0])),
@@ -114,7 +120,9 @@ TABLE: dict[str, Row] = {
         lambda target, params, move: landscape.hessian_form(problem(target), params, move), both(TASK, NETWORK)
     ),
     "hessian_matrix": passes(lambda target, params: landscape.hessian_matrix(problem(target), params), TASK),
-    "hessian_spectrum": refuses(lambda target, params: landscape.hessian_spectrum(problem(target), params).values, TASK),
+    "hessian_spectrum": refuses(
+        lambda target, params: landscape.hessian_spectrum(problem(target), params).values, TASK
+    ),
     "imbalance": passes(lambda params: landscape.imbalance(landscape.adjacency(params)), NETWORK),
     "imbalance_rate": passes(
         lambda params, target: landscape.imbalance_rate(*pair(params, target)), both(NETWORK, TARGET)

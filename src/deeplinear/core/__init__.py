@@ -24,6 +24,7 @@ from deeplinear.core._errors import (
     check_finite as check_finite,
     check_key as check_key,
     check_number as check_number,
+    check_result as check_result,
     check_shape as check_shape,
     check_size as check_size,
     check_x64 as check_x64,

@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import as_array, check_count, check_finite, check_shape, entry, is_concrete
+from deeplinear.core import as_array, check_count, check_finite, check_result, check_shape, entry, is_concrete
 from deeplinear.models import (
     AbstractInit,
     DeepLinear,
@@ -208,7 +208,7 @@ def expected_lambda(init: Rule, k: ArrayLike, r: ArrayLike) -> Float[Array, "...
         >>> float(expected_lambda(Glorot(), 0.5, 0.75).round(6))
         -0.133333
     """
-    return _expected(init, *_ratios("expected_lambda", k, r))
+    return check_result("expected_lambda", _expected(init, *_ratios("expected_lambda", k, r)))
 
 
 @eqx.filter_jit
@@ -333,7 +333,7 @@ def lambda_sign_boundary(init: Rule, k: ArrayLike, *, as_printed: bool = False) 
         0.5
     """
     hidden, _ = _ratios("lambda_sign_boundary", k, 1.0)
-    return _boundary(init, hidden, as_printed)
+    return check_result("lambda_sign_boundary", _boundary(init, hidden, as_printed))
 
 
 @eqx.filter_jit

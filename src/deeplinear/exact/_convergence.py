@@ -25,6 +25,7 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_shape,
+    check_size,
     check_x64,
     entry,
     one_at_a_time,
@@ -460,4 +461,9 @@ def _checked(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Two balanced layers, their target and relative scale as plain numbers, or a refusal."""
     layers = checked_two_layers(where, params, target, lam)
+    for name, array in (
+        ("params", np.concatenate([np.asarray(layers.first).T, np.asarray(layers.second)])),
+        ("target", target),
+    ):
+        check_size(where, name, np.asarray(array))
     return np.asarray(layers.first), np.asarray(layers.second), np.asarray(target, dtype=float), float(layers.lam)

@@ -21,10 +21,12 @@ from deeplinear.core import (
     Params,
     as_array,
     check_number,
+    check_result,
     check_x64,
     checked_params,
     entry,
     is_concrete,
+    refused_derivative,
 )
 from deeplinear.exact._block_algebra import Numbers, checked, positive, spread
 from deeplinear.exact._layer_modes import layer_mode
@@ -209,14 +211,17 @@ def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
 @jax.jit
 def _minimum(steps: Float[Array, " laws"], target: Float[Array, ""]) -> Float[Array, " depth"]:
     heights = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
-    return _squares(heights - jnp.min(heights), target)
+    lowest = jnp.argmin(heights)
+    return _squares(heights - heights[lowest], lowest, target)
 
 
 @jax.jit
-def _squares(excess: Float[Array, " depth"], target: Float[Array, ""]) -> Float[Array, " depth"]:
-    """Squares at the minimum, x + k_i."""
+def _squares(
+    excess: Float[Array, " depth"], lowest: Int[Array, ""], target: Float[Array, ""]
+) -> Float[Array, " depth"]:
+    """Squares at the minimum, x + k_i, with excesses over that of the lowest layer."""
     depth = excess.shape[0]
-    other = jnp.arange(depth) != jnp.argmin(excess)
+    other = jnp.arange(depth) != lowest
     log_y = log_smallest(jnp.where(other, excess, 0.0), other, jnp.log(target), jnp.asarray(depth, dtype=float))
     return jnp.exp(2 * log_y) + excess
 
@@ -247,26 +252,30 @@ def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> 
     where = "diagonal_limit"
     xi, values = _checked(where, weights, sigma)
     check_number(where, "tolerance", tolerance, at_least=0)
-    return DiagonalLimit(*_limits(xi, values, tolerance))
+    return check_result(where, DiagonalLimit(*_limits(xi, values, tolerance)))
 
 
 def _mode_limit(
     weights: Float[Array, " depth"], target: Float[Array, ""], tolerance: Float[Array, ""]
 ) -> tuple[Float[Array, " depth"], Int[Array, ""]]:
     sizes = jnp.abs(weights)
-    least = jnp.min(sizes)
+    lowest = jnp.argmin(sizes)
+    least = sizes[lowest]
     tied = sizes - least <= tolerance * sizes
-    excess = jnp.where(tied, 0.0, (sizes - least) * (sizes + least))
+    excess = (sizes - least) * (sizes + least)
+    excess = jnp.where(tied, excess - jax.lax.stop_gradient(excess), excess)  # nothing in value
     signs = jnp.where(weights < 0, -1.0, 1.0)
     several = jnp.sum(tied) > 1
     towards = jnp.where(target < 0, -1.0, 1.0)
     wrong = jnp.prod(signs) * towards < 0
     stuck = several & (wrong | (least == 0))
     empty = target == 0
-    squares = _squares(excess, jnp.where(empty, 1.0, jnp.abs(target)))
+    squares = _squares(excess, lowest, jnp.where(empty, 1.0, jnp.abs(target)))
     squares = jnp.where(stuck | empty, excess, squares)
-    turned = jnp.where(wrong & ~several & (jnp.arange(len(weights)) == jnp.argmin(sizes)), -signs, signs)
-    found = turned * jnp.sqrt(squares)
+    turned = jnp.where(wrong & ~several & (jnp.arange(len(weights)) == lowest), -signs, signs)
+    found = turned * jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+    message = "diagonal_limit: a mode that rests or ends in a saddle has no derivative; move weights or sigma a little."
+    found = refused_derivative(found, stuck | (empty & several), message)
     fate = jnp.where(least == 0, int(Ending.rest), int(Ending.saddle))
     ending = jnp.where(empty | ~stuck, int(Ending.minimum), fate)
     rests = (least == 0) & (several | empty)
@@ -315,9 +324,8 @@ def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes de
                [-3.,  0.,  0.],
                [ 0.,  0.,  0.]], dtype=float64)
     """
-    return (
-        _hessian(*_checked("diagonal_hessian", weights, sigma)) + 0.0
-    )  # no negative zeros; compiled, it would be lost
+    found = _hessian(*_checked("diagonal_hessian", weights, sigma)) + 0.0  # no negative zeros; compiled, they are lost
+    return check_result("diagonal_hessian", found)
 
 
 @jax.jit

@@ -12,6 +12,7 @@ from deeplinear.core import (
     as_array,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -71,7 +72,7 @@ def function_space_field(product: object, target: object, lam: ArrayLike) -> Mat
                 1 - FULL_RANK,
                 f"{where}: s_min/s_max is {share:.1e}; the layers are not determined by the product. Use the weights.",
             )
-    return speed
+    return check_result(where, speed)
 
 
 @jax.jit

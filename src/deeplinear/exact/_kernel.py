@@ -21,6 +21,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -53,7 +54,7 @@ def tangent_kernel(
     """
     where = "tangent_kernel"
     x = _samples(where, inputs, correlations.input.shape[-1])
-    return _kernel(correlations.input, correlations.output, x)
+    return check_result(where, _kernel(correlations.input, correlations.output, x))
 
 
 @entry
@@ -99,7 +100,7 @@ def kernel_distance(before: Correlations, after: Correlations) -> Float[Array, "
     gone = last == 0
     safe = jnp.where(gone, 1.0, last)
     gap = tuple(_over(x, first) - _over(y, safe) for x, y in zip(start, end, strict=True))
-    return jnp.where(gone, 1.0, 0.5 * _square(gap))
+    return check_result(where, jnp.where(gone, 1.0, 0.5 * _square(gap)))
 
 
 @entry
@@ -128,7 +129,7 @@ def kernel_distance_full(
     check_finite(where, "after", end)
     if is_concrete(start) and np.any(np.linalg.norm(np.asarray(start), axis=(-2, -1)) == 0):
         raise ValueError(f"{where}: before must not vanish, but it does.")
-    return _distance_full(start, end)
+    return check_result(where, _distance_full(start, end))
 
 
 @jax.jit
@@ -210,7 +211,7 @@ def kernel_change(
             (jnp.where(number > 0, out, inp) != hidden) | (number == 0),
             f"{where}: lam must be positive with out = hidden, or negative with inp = hidden.",
         )
-    return _change(old, new, number, x, as_printed)
+    return check_result(where, _change(old, new, number, x, as_printed))
 
 
 @functools.partial(jax.jit, static_argnums=4)

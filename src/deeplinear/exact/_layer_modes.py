@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from deeplinear.core import check_count, check_x64, entry, is_concrete
+from deeplinear.core import check_count, check_x64, entry, is_concrete, refused_derivative
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, spread
 from deeplinear.exact._mode_flow import mode_flow
 from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen
@@ -300,5 +300,8 @@ def _balanced(
 def _equal_layers(start: Float[Array, "*batch"], depth: int) -> Float[Array, "*batch depth"]:
     size = jnp.where(start != 0, jnp.abs(jnp.where(start != 0, start, 1.0)) ** (1 / depth), 0.0)
     signs = jnp.where(start < 0, -1.0, 1.0)
+    if depth > 1:
+        message = "balanced_mode: the layers have no derivative where start is 0; take layer_mode."
+        size = refused_derivative(size, start == 0, message)
     first = start if depth == 1 else signs * size
     return jnp.stack([first, *[size] * (depth - 1)], axis=-1)

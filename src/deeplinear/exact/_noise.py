@@ -19,6 +19,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -155,7 +156,7 @@ def noisy_loss(
     at_input, at_weight = _nonnegative(where, "input_std", input_std), _nonnegative(where, "weight_std", weight_std)
     check_shape(where, "input_std", at_input, ())
     check_shape(where, "weight_std", at_weight, ())
-    return _noisy_loss(problem, params, at_input, at_weight)
+    return check_result(where, _noisy_loss(problem, params, at_input, at_weight))
 
 
 @eqx.filter_jit

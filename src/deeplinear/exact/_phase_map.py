@@ -13,6 +13,7 @@ from deeplinear.core import (
     are_tied,
     as_array,
     check_finite,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -95,7 +96,7 @@ def phase_map(
     if is_concrete(matrices) and not np.all(np.any(np.asarray(matrices), axis=(-2, -1))):
         raise ValueError(f"{where}: directions must not be zero, but they are; they have no singular vectors.")
     distance, loss = _map(sigma, matrices, relative, absolute, when, match_det and sigma.shape[0] == sigma.shape[1])
-    return PhaseMap(relative, absolute, when, distance, loss)
+    return check_result(where, PhaseMap(relative, absolute, when, distance, loss))
 
 
 def _axis(where: str, name: str, given: Any) -> Float[Array, " values"]:

@@ -5,6 +5,8 @@ $W_1 = R S_1 V^\top$ and $W_2 = U S_2 R^\top$ with $S_{2,1}^2 = \sqrt{S^2 + \lam
 basis $R$ is free: it is what the correlations $W_1^\top W_1$ and $W_2 W_2^\top$ do not see.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -128,7 +131,9 @@ def aligned_to(params: Params, reference: Params) -> Params:
     check_shape("aligned_to", "reference[1]", reference[1], np.shape(params[1]))
     for name, array in (("params", factor), ("reference", wanted)):
         check_finite("aligned_to", name, array)
-    return unstacked(factor @ polar(wanted.T @ factor).T, inp)
+    # Sizes do not matter; without them no product overflows.
+    shown, sought = (array / jnp.maximum(jnp.max(jnp.abs(array)), 1e-300) for array in (factor, wanted))
+    return unstacked(factor @ polar(sought.T @ shown).T, inp)
 
 
 @entry
@@ -235,7 +240,7 @@ def large_lambda_limit(target: object, lam: ArrayLike) -> LargeLambda:
         jnp.where(number > 0, jnp.sqrt(size) * frame, scaled),
     )
     leading = Correlations(right.T @ right, sigma, left @ left.T)
-    return LargeLambda(leading, small, small * (values / size) ** 2)
+    return check_result(where, LargeLambda(leading, small, small * (values / size) ** 2))
 
 
 @entry
@@ -260,7 +265,7 @@ def similarity_in(
     x = jnp.asarray(inputs, dtype=float)
     check_shape("similarity_in", "inputs", x, (correlations.input.shape[-1], None))
     check_finite("similarity_in", "inputs", x)
-    return _inner(correlations.input, x)
+    return check_result("similarity_in", _inner(correlations.input, x))
 
 
 @jax.jit
@@ -295,14 +300,33 @@ def similarity_out(
     check_shape("similarity_out", "outputs", y, (correlations.output.shape[-1], None))
     check_finite("similarity_out", "outputs", y)
     check_number("similarity_out", "rcond", rcond, above=0, at_most=1)
-    return _inner_inverse(correlations.output, y, rcond)
+    return check_result("similarity_out", _inner_inverse(correlations.output, y, rcond))
 
 
 @jax.jit
 def _inner_inverse(
     matrix: Float[Array, "*batch size size"], columns: Float[Array, "size samples"], rcond: ArrayLike
 ) -> Array:
-    return columns.T @ jnp.linalg.pinv(matrix, rtol=rcond, hermitian=True) @ columns
+    return columns.T @ _inverse(matrix, rcond) @ columns
+
+
+@jax.custom_jvp
+def _inverse(matrix: Float[Array, "*batch size size"], rcond: ArrayLike) -> Array:
+    """Pseudo-inverse of a symmetric matrix."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    kept = jnp.abs(values) > rcond * jnp.max(jnp.abs(values), axis=-1, keepdims=True)
+    scaled = vectors * jnp.where(kept, 1 / jnp.where(kept, values, 1.0), 0.0)[..., None, :]
+    return scaled @ jnp.swapaxes(vectors, -1, -2)
+
+
+@_inverse.defjvp
+def _(primals: tuple[Array, ArrayLike], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    """Derivative among matrices of the same rank."""
+    matrix, rcond = primals
+    inverse, moved = _inverse(matrix, rcond), tangents[0]
+    outside = jnp.eye(matrix.shape[-1], dtype=matrix.dtype) - matrix @ inverse
+    turned = inverse @ inverse @ moved @ outside
+    return inverse, turned + jnp.swapaxes(turned, -1, -2) - inverse @ moved @ inverse
 
 
 def _checked(

@@ -12,7 +12,17 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, check_count, check_finite, check_shape, entry, is_concrete
+from deeplinear.core import (
+    Matrix,
+    are_tied,
+    check_count,
+    check_finite,
+    check_shape,
+    entry,
+    full_svd,
+    is_concrete,
+    refused_derivative,
+)
 from deeplinear.exact._modes import learning_time
 
 
@@ -52,8 +62,11 @@ def reversal_task(target: object, modes: int | Sequence[int]) -> Matrix:
 @jax.jit
 def _turned(sigma: Matrix, picked: Float[Array, " modes"]) -> Matrix:
     """The matrix with those of its modes reversed for which there is a 1."""
-    left, strengths, right_t = jnp.linalg.svd(sigma, full_matrices=False)
-    return sigma - 2 * (left * (picked * strengths)) @ right_t
+    left, strengths, right_t = full_svd(sigma)
+    modes = strengths.shape[0]
+    turned = sigma - 2 * (left[:, :modes] * (picked * strengths)) @ right_t[:modes]
+    message = "reversal_task: modes whose singular values coincide have no derivative; move target a little."
+    return refused_derivative(turned, are_tied(strengths, (1, 1)), message)
 
 
 @entry

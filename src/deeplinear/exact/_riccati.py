@@ -31,6 +31,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -252,7 +253,7 @@ def riccati_field(correlations: Correlations, target: object, lam: ArrayLike) ->
         >>> riccati_field(Correlations(one, one, one), 3 * one, 0.0).product
         Array([[4.]], dtype=float64)
     """
-    return _field(correlations, *_task("flow_matrix", target, lam))
+    return check_result("riccati_field", _field(correlations, *_task("riccati_field", target, lam)))
 
 
 @jax.jit
@@ -319,7 +320,7 @@ def _unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Ar
 @entry
 def correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Correlations:
     r"""Blocks of $QQ^\top$ of a factor with `inp` inputs."""
-    return _correlations_of(factor, inp)
+    return check_result("correlations_of", _correlations_of(factor, inp))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -365,7 +366,7 @@ def propagate(
     time = as_array(t, float)
     if not is_concrete(time):
         time = eqx.error_if(time, ~(time >= 0), "propagate: t must be at least 0, but is not.")
-    return propagated(factor, system, time, steps)
+    return check_result(where, propagated(factor, system, time, steps))
 
 
 def propagated(

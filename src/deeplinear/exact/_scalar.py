@@ -182,7 +182,12 @@ def _signed(
     """Times from the first place to the last, from those towards the equilibrium."""
     _, _, backwards = _gaps(first, last, value, depth)
     found = jnp.where(near == 0, jnp.inf, times[:, 0])
-    return jnp.where(first == last, 0.0, jnp.where(backwards, -found, found))
+    # Between equal places time is distance over speed, which has the derivative.
+    speed = first ** (depth - 1) * (value - first**depth)
+    near = (last - first) / jnp.where(speed != 0, speed, 1.0)
+    return jnp.where(
+        (first == last) & (speed != 0), near, jnp.where(first == last, 0.0, jnp.where(backwards, -found, found))
+    )
 
 
 @entry

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deeplinear.core import check_x64, entry
+from deeplinear.core import check_result, check_x64, entry
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 
 
@@ -46,7 +46,7 @@ def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Floa
         >>> float(single_channel_rate([0.1], [0.1], 1.0))
         2.0
     """
-    return _rate(*_prepared("single_channel_rate", first, second, sigma))
+    return check_result("single_channel_rate", _rate(*_prepared("single_channel_rate", first, second, sigma)))
 
 
 @jax.jit
@@ -99,7 +99,7 @@ def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbe
     where = "single_channel"
     a, b, value = _prepared(where, first, second, sigma)
     t = checked(where, "times", times, at_least=0, finite=False)
-    return Channel(*_weights(t, a, b, value))
+    return check_result(where, Channel(*_weights(t, a, b, value)))
 
 
 @jax.jit
@@ -107,14 +107,15 @@ def _weights(
     t: Float[Array, "*times"], a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]
 ) -> tuple[Float[Array, "*times hidden"], Float[Array, "*times hidden"]]:
     plus, minus = a + b, a - b
-    big, small = jnp.sum(plus**2), jnp.sum(minus**2)
     rate = _speed(value, plus, minus)
-    top = 2 * value + rate
+    # Everything relative to R, so that squares keep within the range of numbers.
+    unit = jnp.sqrt(2 * value + rate)
+    big, small = jnp.sum((plus / unit) ** 2), jnp.sum((minus / unit) ** 2)
     ended = jnp.isinf(t)
     passed = rate * jnp.where(ended, 1.0, t)
     left, gone = jnp.where(ended, 0.0, jnp.exp(-passed)), jnp.where(ended, 1.0, -jnp.expm1(-passed))
-    above = top**2 + top * small * gone + big * small * left
-    below = big * (small + top * gone) + top**2 * left
+    above = 1 + small * gone + big * small * left
+    below = big * (small + gone) + left
     grown = jnp.sqrt(above / jnp.where(below > 0, below, 1.0))
     shrunk = jnp.sqrt(below / above)
     ahead, apart = grown[..., None] * plus, shrunk[..., None] * minus

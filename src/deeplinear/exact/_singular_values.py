@@ -1,12 +1,14 @@
 """Speeds of the singular values of the product under gradient flow from balanced layers."""
 
+import itertools
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_x64, entry, is_concrete, svd
-from deeplinear.models import DeepLinear, Problem, balancedness
+from deeplinear.models import DeepLinear, Problem
 
 BALANCE_TOLERANCE = 1e-8
 r"""Largest $\|C_l\|_F$, relative to the largest $\|W_l\|_F^2$, that counts as balanced."""
@@ -55,7 +57,9 @@ def singular_value_speed(
         check_finite(where, f"params[{position}]", layer)
     size = max(float(np.sum(np.asarray(layer) ** 2)) for layer in params) if all(map(is_concrete, params)) else 0.0
     if size > 0 and len(params) > 1:
-        residual = float(np.max(np.asarray(balancedness(params)))) / size
+        layers = [np.asarray(layer) for layer in params]
+        gaps = [np.linalg.norm(above.T @ above - below @ below.T) for below, above in itertools.pairwise(layers)]
+        residual = float(max(gaps)) / size
         if residual > balance_tolerance:
             raise HypothesisError(
                 "balanced layers", residual, balance_tolerance, "Start from the Balanced initialisation."

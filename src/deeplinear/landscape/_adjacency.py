@@ -15,7 +15,19 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float, Int
 
-from deeplinear.core import as_array, check_count, check_finite, check_shape, check_x64, entry, is_concrete
+from deeplinear.core import (
+    Matrix,
+    are_tied,
+    as_array,
+    check_count,
+    check_finite,
+    check_shape,
+    check_x64,
+    entry,
+    full_svd,
+    is_concrete,
+    refused_derivative,
+)
 from deeplinear.landscape._block_shift import BlockShift, adjacency
 
 LARGEST_DENSE = 2000
@@ -235,9 +247,17 @@ def block_svd(params: Iterable[Any]) -> BlockSVD:
     return _block_svd(adjacency(params))
 
 
+def _decomposed(where: str, layer: Matrix) -> tuple[Array, Array, Array]:
+    """Full singular value decomposition of a layer; vectors of equal values refuse to be differentiated."""
+    left, values, right_t = full_svd(layer)
+    message = f"{where}: vectors of singular values that coincide have no derivative; take that of core.spectrum."
+    tied = are_tied(values, layer.shape)
+    return refused_derivative(left, tied, message), values, refused_derivative(right_t, tied, message)
+
+
 @jax.jit
 def _block_svd(a: BlockShift) -> BlockSVD:
-    parts = [jnp.linalg.svd(layer, full_matrices=True) for layer in a.layers]
+    parts = [_decomposed("block_svd", layer) for layer in a.layers]
     first, last = a.widths[0], a.widths[-1]
     values = []
     for layer, (_, s, _) in zip(a.layers, parts, strict=True):
@@ -282,7 +302,7 @@ def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
     kept_left, rest_left, kept_right, rest_right = [], [], [], []
     values, owners = [], []
     for number, layer in enumerate(a.layers, start=1):
-        u, s, vt = jnp.linalg.svd(layer, full_matrices=True)
+        u, s, vt = _decomposed("adjacency_svd", layer)
         count = s.shape[0]
         kept_left.append(columns(u[:, :count], number))
         rest_left.append(columns(u[:, count:], number))

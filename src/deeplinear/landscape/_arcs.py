@@ -35,6 +35,7 @@ from deeplinear.core import (
     check_shape,
     entry,
     is_concrete,
+    refused_derivative,
 )
 from deeplinear.landscape._arguments import (
     Signature,
@@ -293,7 +294,9 @@ def _on_arc(
     model: DeepLinear, sigma: Array, place: Array, before: Array, after: Array, modes: Array, units: Array
 ) -> Params:
     """Layers with roots at places: of the modes outside, of the units that carry them inside."""
-    roots = (sigma[modes] * ((1 - place) * before + place * after)) ** (1.0 / model.depth)
+    strengths = sigma[modes] * ((1 - place) * before + place * after)
+    message = "arc_point: layers have no derivative where a mode of the arc vanishes, at its ends; take arc_loss."
+    roots = refused_derivative(strengths, strengths == 0, message) ** (1.0 / model.depth)
     places = [modes, *([units] * (model.depth - 1)), modes]
     return tuple(
         jnp.zeros(shape, sigma.dtype).at[rows, columns].set(roots)

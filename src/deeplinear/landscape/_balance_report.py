@@ -14,7 +14,18 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, as_array, check_count, check_number, check_x64, entry
+from deeplinear.core import (
+    Matrix,
+    Params,
+    are_tied,
+    as_array,
+    check_count,
+    check_number,
+    check_x64,
+    entry,
+    full_svd,
+    refused_derivative,
+)
 from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -181,10 +192,12 @@ def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
     checked_chain("alignment_metric", params)
     widest = min((layer.shape[0] for layer in params[:-1]), default=modes)
     check_count("alignment_metric", "modes", modes, at_least=1, at_most=widest)
-    factors = [jnp.linalg.svd(layer, full_matrices=True) for layer in params]
+    factors = [full_svd(layer) for layer in params]
+    message = "alignment_metric: directions of singular values that coincide have no derivative; move params a little."
+    tied = [are_tied(values[: modes + 1], (1, 1)) | (values[modes - 1 :][:1] == 0).any() for _, values, _ in factors]
     found = []
-    for (left, _, _), (_, _, right_t) in itertools.pairwise(factors):
-        overlaps = jnp.abs(right_t[:modes] @ left[:, :modes])
+    for (one, (left, _, _)), (other, (_, _, right_t)) in itertools.pairwise(zip(tied, factors, strict=True)):
+        overlaps = refused_derivative(jnp.abs(right_t[:modes] @ left[:, :modes]), one | other, message)
         found.append(jnp.sum((overlaps - jnp.eye(modes, dtype=overlaps.dtype)) ** 2))
     return jnp.array(found, dtype=params[0].dtype)
 

@@ -15,7 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from deeplinear.core import HypothesisError, Params, check_count, check_number, entry
+from deeplinear.core import (
+    HypothesisError,
+    Params,
+    are_tied,
+    check_count,
+    check_number,
+    entry,
+    full_svd,
+    refused_derivative,
+)
 from deeplinear.landscape._arguments import (
     check_key,
     check_range,
@@ -381,8 +390,14 @@ def balanced_representative(params: Iterable[Any]) -> Params:
     if model.depth == 1:
         return (product,)
     rank = min(model.widths)
-    left, values, right_t = jnp.linalg.svd(product, full_matrices=False)
-    roots = values[:rank] ** (1.0 / model.depth)
+    left, values, right_t = full_svd(product)
+    message = (
+        "balanced_representative: layers have no derivative where singular values of the product coincide or vanish; "
+        "take that of minimal_norm or of the product."
+    )
+    kept = refused_derivative(values[:rank], are_tied(values[:rank], (1, 1)) | (values[rank - 1] == 0), message)
+    roots = kept ** (1.0 / model.depth)
     first = diagonal_target(roots, model.widths[1], rank) @ right_t[:rank]
     last = left[:, :rank] @ diagonal_target(roots, rank, model.widths[-2])
+    check_range("balanced_representative", first, last)
     return (first, *(diagonal_target(roots, out, inp) for out, inp in model.shapes[1:-1]), last)

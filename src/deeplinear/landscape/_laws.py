@@ -24,6 +24,7 @@ from deeplinear.core import (
     checked_layer,
     entry,
     inner,
+    refused_derivative,
     spectrum,
 )
 from deeplinear.landscape._arguments import checked_chain, checked_network
@@ -229,4 +230,8 @@ def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
     matrix = as_array(checked_layer("minimal_norm", "product", product), float)
     check_shape("minimal_norm", "product", matrix, (None, None))
     check_finite("minimal_norm", "product", matrix)
-    return depth * jnp.sum(spectrum(matrix) ** (2 / depth))
+    values = spectrum(matrix)
+    if depth > 2:
+        message = "minimal_norm: there is no derivative at a singular value of 0 beyond two layers; take a product of full rank."
+        values = refused_derivative(values, values[-1] == 0, message)
+    return depth * jnp.sum(values ** (2 / depth))

@@ -30,6 +30,7 @@ from deeplinear.core import (
     checked_layer,
     entry,
     is_concrete,
+    refused_derivative,
     spectrum,
 )
 from deeplinear.landscape._arguments import check_range, checked_sigma, network_of
@@ -404,7 +405,10 @@ def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = 
 
 @functools.partial(jax.jit, static_argnames=("inp", "depth", "out"))
 def _balanced(values: Float[Array, " modes"], inp: int, depth: int, out: int) -> Float[Array, " eigenvalues"]:
-    left, right = (jnp.pad(values, (0, size - values.shape[0])) ** (2 / depth) for size in (out, inp))
+    if depth > 2:
+        message = "balanced_spectrum: there is no derivative at a singular value of 0 beyond two layers; leave it out."
+        values = refused_derivative(values, values == 0, message)
+    left, right = (jnp.pad(values ** (2 / depth), (0, size - values.shape[0])) for size in (out, inp))
     terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in range(depth)]
     return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
 

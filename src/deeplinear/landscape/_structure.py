@@ -53,7 +53,7 @@ def _alignment(params: Params) -> Float[Array, ""]:
         above = [network.partial_product(unit, b, i + 1) for b in range(i + 1, network.depth + 1)]
         family = [w @ w.T for w in below] + [w.T @ w for w in above]
         for x, y in itertools.combinations(family, 2):
-            largest = jnp.maximum(largest, jnp.linalg.norm(x @ y - y @ x))
+            largest = jnp.maximum(largest, _length(x @ y - y @ x))
     return largest
 
 
@@ -91,7 +91,7 @@ def _decoupling(params: Params) -> Float[Array, ""]:
         r = network.partial_product(unit, i, 1)
         b = network.partial_product(unit, network.depth, i + 1).T
         crossed = jnp.einsum("ik,jk->kij", r[:, :modes], b[:, :modes])
-        turned = jnp.linalg.norm(crossed - jnp.swapaxes(crossed, 1, 2), axis=(1, 2))
+        turned = _length(crossed - jnp.swapaxes(crossed, 1, 2))
         parts += [_off_diagonal(r.T @ r), _off_diagonal(b.T @ b), _off_diagonal(b.T @ r), jnp.max(turned)]
     return jnp.max(jnp.stack(parts))
 
@@ -220,4 +220,10 @@ def _unit(params: Params) -> tuple[DeepLinear, Params]:
 
 def _off_diagonal(matrix: Matrix) -> Float[Array, ""]:
     """Frobenius norm of the part off the main diagonal of a rectangular matrix."""
-    return jnp.linalg.norm(jnp.where(jnp.eye(*matrix.shape, dtype=bool), 0.0, matrix))
+    return _length(jnp.where(jnp.eye(*matrix.shape, dtype=bool), 0.0, matrix))
+
+
+def _length(matrices: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch"]:
+    """Frobenius norms, with derivative 0 where a matrix vanishes: there a defect is smallest."""
+    squares = jnp.sum(matrices**2, axis=(-2, -1))
+    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)
