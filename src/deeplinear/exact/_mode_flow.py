@@ -14,6 +14,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from deeplinear.core import refused_derivative
+
 PANELS = 512
 NEWTON_STEPS = 6
 ROOT_STEPS = (

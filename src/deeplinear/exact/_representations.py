@@ -323,7 +323,7 @@ def _inverse(matrix: Float[Array, "*batch size size"], rcond: ArrayLike) -> Arra
 def _(primals: tuple[Array, ArrayLike], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
     """Derivative among matrices of the same rank."""
     matrix, rcond = primals
-    inverse, moved = _inverse(matrix, rcond), tangents[0]
+    inverse, moved = _inverse(matrix, rcond), (tangents[0] + jnp.swapaxes(tangents[0], -1, -2)) / 2
     outside = jnp.eye(matrix.shape[-1], dtype=matrix.dtype) - matrix @ inverse
     turned = inverse @ inverse @ moved @ outside
     return inverse, turned + jnp.swapaxes(turned, -1, -2) - inverse @ moved @ inverse

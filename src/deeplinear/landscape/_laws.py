@@ -232,6 +232,6 @@ def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
     check_finite("minimal_norm", "product", matrix)
     values = spectrum(matrix)
     if depth > 2:
-        message = "minimal_norm: there is no derivative at a singular value of 0 beyond two layers; take a product of full rank."
+        message = "minimal_norm: beyond two layers there is no derivative at a singular value of 0; take full rank."
         values = refused_derivative(values, values[-1] == 0, message)
     return depth * jnp.sum(values ** (2 / depth))
