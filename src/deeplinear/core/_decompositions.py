@@ -1,5 +1,7 @@
 """Singular value decompositions with derivatives, and a way to refuse a derivative where there is none."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,7 @@ def _refused(message: str, value: Array, condition: Array) -> Array:
         return array
 
     @same.defjvp
-    def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    def _(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
         one = eqx.error_if(jnp.ones((), primals[0].dtype), primals[1], message)
         return primals[0], one * tangents[0]
 

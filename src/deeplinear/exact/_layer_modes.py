@@ -184,6 +184,7 @@ def _by_product(
     values = jnp.broadcast_to(product, (ends.shape[0], product.shape[0]))
     inside = jnp.clip(values, jnp.minimum(starts, ends), jnp.maximum(starts, ends))
     outside = jnp.abs(values - inside) > 1e-12 * jnp.abs(inside)  # the start itself may miss by rounding
+    inside = values + jax.lax.stop_gradient(inside - values)  # which is no matter of derivatives
     values = jnp.where(outside, jnp.nan, inside)
     return values, _missing(values, ends, _over(values - ends, ends)), outside
 

@@ -24,6 +24,7 @@ from deeplinear.core import (
     check_shape,
     entry,
     is_concrete,
+    no_gradient,
 )
 from deeplinear.nonlinear._gru import GRU, Number, normal_gru, sequence_loss
 
@@ -217,6 +218,12 @@ def gru_teacher(
     check_finite(where, "target", target)
     check_count(where, "steps", steps, at_least=1)
     check_number(where, "lr", lr, above=0)
+    target, scale, lr = (
+        no_gradient(
+            "nonlinear.gru_teacher", name, value, instead="use gru_response and adam_step in a loop of your own"
+        )
+        for name, value in (("target", target), ("scale", scale), ("lr", lr))
+    )
     start = normal_gru(key, states, scale=scale, dtype=dtype)
     rate = jnp.asarray(lr, start.dtype)
     return fitted_gru(start, target.astype(start.dtype), steps=jnp.asarray(steps), lr=rate)
