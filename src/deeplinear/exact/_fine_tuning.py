@@ -247,10 +247,10 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     return check_result(where, _losses((frame, params[1] @ params[0]), sigma, values, when))
 
 
-def _extreme(values: Float[Array, "..."], which: str) -> Any:
+def _extreme(values: Float[Array, "..."], which: str) -> Float[Array, ""]:
     """The smallest or largest of numbers and 0."""
     xp, seen = (np, np.asarray(values)) if is_concrete(values) else (jnp, values)
-    return getattr(xp, which)(seen, initial=0.0)
+    return as_array(getattr(xp, which)(seen, initial=0.0), float)
 
 
 @one_at_a_time
