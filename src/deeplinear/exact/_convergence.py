@@ -460,10 +460,9 @@ def _checked(
     where: str, params: Params, target: object, lam: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Two balanced layers, their target and relative scale as plain numbers, or a refusal."""
+    given = [(f"params[{position}]", layer) for position, layer in enumerate(params)]
+    for name, array in (*given, ("target", target)):
+        if np.size(array):
+            check_size(where, name, np.asarray(array))
     layers = checked_two_layers(where, params, target, lam)
-    for name, array in (
-        ("params", np.concatenate([np.asarray(layers.first).T, np.asarray(layers.second)])),
-        ("target", target),
-    ):
-        check_size(where, name, np.asarray(array))
     return np.asarray(layers.first), np.asarray(layers.second), np.asarray(target, dtype=float), float(layers.lam)
