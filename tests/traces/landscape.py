@@ -51,7 +51,7 @@ TABLE: dict[str, Row] = {
         lambda s, place: landscape.arc_point(s, (3, 2, 2, 2), (1,), (2,), place), near([8.0, 1.0], 0.4)
     ),
     "balance_report": refuses(lambda params: landscape.balance_report(params).interfaces[0].written, NETWORK),
-    "balanced_radius": passes(lambda z: landscape.balanced_radius(z, 3), positive((2,))),
+    "balanced_radius": passes(lambda z: landscape.balanced_radius(z, 3), positive((2,)), kinds=False),
     "balanced_representative": passes(landscape.balanced_representative, NETWORK),
     "balanced_spectrum": passes(lambda s: landscape.balanced_spectrum(s, 3, 2), near([4.0, 1.0])),
     "block_svd": passes(landscape.block_svd, NETWORK),
@@ -111,6 +111,7 @@ TABLE: dict[str, Row] = {
         lambda matrix: landscape.from_dense(matrix, (1, 1)),
         near(3.0),
         through=lambda entry: (np.array([[0.0, 0.0], [1.0, 0.0]]) * entry,),
+        kinds=False,
     ),
     "gauge": passes(
         landscape.gauge, both(NETWORK, normal((3, 3), (3, 3))), through=lambda params, *factors: (params, factors)
@@ -173,7 +174,9 @@ TABLE: dict[str, Row] = {
         lambda s: landscape.random_critical_point(KEY, s, (3, 3, 2), (1,)), near([2.0, 1.0])
     ),
     "random_fill": refuses(lambda params: landscape.random_fill(KEY, params), layers(2, 3, 2)),
-    "random_gauge": passes(lambda worst: landscape.random_gauge(KEY, (3, 4, 2, 2), condition=worst), near(10.0)),
+    "random_gauge": passes(
+        lambda worst: landscape.random_gauge(KEY, (3, 4, 2, 2), condition=worst), near(10.0), kinds=False
+    ),
     "rate_report": refuses(lambda params: landscape.rate_report(params).sharp, NETWORK),
     "reduce_data": refuses(lambda x, y: landscape.reduce_data(x, y).sigma, normal((3, 5), (2, 5))),
     "reduction_of": refuses(lambda target: landscape.reduction_of(problem(target)).sigma, TARGET),
@@ -193,7 +196,10 @@ TABLE: dict[str, Row] = {
     "variations": passes(landscape.variations, both(NETWORK, NETWORK)),
     "zero_direction": outside(FORM),
     "BlockShift": passes(
-        lambda *blocks: landscape.BlockShift(blocks, WIDTHS, 1).dense(), normal((3, 3), (3, 3), (2, 3))
+        lambda *blocks: landscape.BlockShift(blocks, WIDTHS, 1).dense(),
+        normal((3, 3), (3, 3), (2, 3)),
+        kinds=False,
+        scales=False,
     ),
     "Assumptions": outside("made by `check_assumptions`"),
     "Reduction": outside("made by `reduce_data`"),

@@ -24,21 +24,25 @@ def trained(lr: Any, weights: Any) -> Any:
 
 
 TABLE: dict[str, Row] = {
-    "adam_start": passes(nonlinear.adam_start, normal((3,)), grad="none"),
+    "adam_start": passes(nonlinear.adam_start, normal((3,)), grad="none", kinds=False),
     "adam_step": passes(
         lambda params, slope, lr: nonlinear.adam_step(params, slope, nonlinear.adam_start(params), jnp.asarray(0), lr),
         both(normal((3,), (3,)), near(0.1)),
         kinds=False,
+        scales=False,
     ),
     "augmented": passes(
-        lambda images: nonlinear.augmented(KEY, images, flips=True, crop=1), normal((2, 1, 3, 3)), kinds=False
+        lambda images: nonlinear.augmented(KEY, images, flips=True, crop=1),
+        normal((2, 1, 3, 3)),
+        kinds=False,
+        scales=False,
     ),
     "enlarged": outside("images of a data set"),
     "every_output": outside("lengths"),
     "gaussian_relu": outside("sizes and a key"),
     "gaussian_sequences": SIZES,
     "gru_from_weights": passes(nonlinear.gru_from_weights, UNIT),
-    "gru_response": passes(lambda *weights: nonlinear.gru_response(unit(*weights), 3), UNIT),
+    "gru_response": passes(lambda *weights: nonlinear.gru_response(unit(*weights), 3), UNIT, kinds=False),
     "gru_teacher": passes(
         lambda target: nonlinear.gru_teacher(KEY, target, 1, steps=2), positive((3,)), grad="refused", scales=False
     ),
@@ -48,8 +52,9 @@ TABLE: dict[str, Row] = {
         lambda first, last: nonlinear.layer_tensors(nonlinear.ReLUNetwork((first, last))),
         normal((4, 3), (2, 4)),
         kinds=False,
+        scales=False,
     ),
-    "normal_gru": passes(lambda scale: nonlinear.normal_gru(KEY, 3, scale=scale), positive(())),
+    "normal_gru": passes(lambda scale: nonlinear.normal_gru(KEY, 3, scale=scale), positive(()), kinds=False),
     "resnet": SIZES,
     "run_convolution_study": outside("a study"),
     "run_gru_study": outside("a study"),
@@ -67,7 +72,7 @@ TABLE: dict[str, Row] = {
     "train_classifier": outside("a network and a data set"),
     "train_gru": refuses(trained, both(near(0.01), positive((1, 3))), kinds=False, scales=False),
     "unfolded": refuses(nonlinear.unfolded, normal((2, 3, 1, 2))),
-    "uniform_gru": passes(lambda scale: nonlinear.uniform_gru(KEY, 3, scale=scale), positive(())),
+    "uniform_gru": passes(lambda scale: nonlinear.uniform_gru(KEY, 3, scale=scale), positive(()), kinds=False),
     "vgg": SIZES,
     "weight_ranks": refuses(
         lambda first, last: nonlinear.weight_ranks({"first": first, "last": last}).layers[0].effective,

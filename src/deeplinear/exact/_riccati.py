@@ -414,6 +414,8 @@ def _steps_needed(length: float) -> int:
 
     Rounding keeps the number of compiled configurations small.
     """
+    if not math.isfinite(length):
+        raise ValueError("propagate: the eigenvalues times t must be finite, but overflow; take other units.")
     count = max(1, math.ceil(length / REACH))
     return count if count <= 4 else 2 ** math.ceil(math.log2(count))
 

@@ -209,7 +209,9 @@ def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Fl
         second=checked(where, "second", second),
         sigma=checked(where, "sigma", sigma),
     )
-    return _exponents(w1, w2, value) + 0.0  # no negative zeros; compilers drop it
+    return check_result(
+        "single_node_exponents", _exponents(w1, w2, value) + 0.0
+    )  # no negative zeros; compilers drop it
 
 
 @jax.jit

@@ -7,7 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_x64, entry, is_concrete, svd
+from deeplinear.core import (
+    HypothesisError,
+    Params,
+    check_finite,
+    check_number,
+    check_result,
+    check_x64,
+    entry,
+    is_concrete,
+    svd,
+)
 from deeplinear.models import DeepLinear, Problem
 
 BALANCE_TOLERANCE = 1e-8
@@ -75,7 +85,7 @@ def singular_value_speed(
                 0,
                 f"Two singular values differ by {gaps.min():.1e} of the largest; their vectors are not determined.",
             )
-    return speeds
+    return check_result("singular_value_speed", speeds)
 
 
 @eqx.filter_jit

@@ -17,6 +17,7 @@ from deeplinear.core import (
     Matrix,
     check_count,
     check_finite,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -147,7 +148,7 @@ def transfer_target(target: object, item: int) -> Float[Array, " inp"]:
     shared, own = _shared(sigma, item)
     if is_concrete(own) and not float(own) > 0:
         raise ValueError(f"{where}: target must have a column {item} that is not zero, but it is.")
-    return shared
+    return check_result("transfer_target", shared)
 
 
 @jax.jit

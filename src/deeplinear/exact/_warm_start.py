@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_number, check_shape, check_x64, entry
+from deeplinear.core import Matrix, Params, check_number, check_result, check_shape, check_x64, entry
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import real_array
 
@@ -139,7 +139,10 @@ def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: Arr
     a11, a12, a21, a22 = real_array("warm_start_field", "entries", entries)
     diagonal = target - (a11 * a22 + a12 * a21)
     corner = new - 2 * a11 * a12
-    return jnp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal])
+    return check_result(
+        "warm_start_field",
+        jnp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal]),
+    )
 
 
 @entry
@@ -185,7 +188,7 @@ def warm_start_violations(params: Params, value: ArrayLike, revealed: ArrayLike)
     for position, layer in enumerate(params):
         check_shape(where, f"params[{position}]", layer, (2, 2))
     b, a = (real_array(where, f"params[{position}]", layer) for position, layer in enumerate(params))
-    return _violations(a, b, target, new)
+    return check_result("warm_start_violations", _violations(a, b, target, new))
 
 
 @jax.jit

@@ -21,6 +21,7 @@ from deeplinear.core import (
     as_array,
     check_count,
     check_finite,
+    check_result,
     check_shape,
     check_x64,
     entry,
@@ -54,7 +55,7 @@ def adjacency_loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
         2.0
     """
     _check_target("adjacency_loss", a, e)
-    return _loss(a, e)
+    return check_result("adjacency_loss", _loss(a, e))
 
 
 @entry
@@ -77,7 +78,7 @@ def adjacency_velocity(a: BlockShift, e: BlockShift) -> BlockShift:
         (Array([[-6.]], dtype=float64), Array([[-4.]], dtype=float64))
     """
     _check_target("adjacency_velocity", a, e)
-    return _velocity(a, e)
+    return check_result("adjacency_velocity", _velocity(a, e))
 
 
 @jax.jit
@@ -113,7 +114,7 @@ def adjacency_hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float
         -8.0
     """
     _check_target("adjacency_hessian_form", a, e)
-    return _hessian_form(a, e, v)
+    return check_result("adjacency_hessian_form", _hessian_form(a, e, v))
 
 
 @jax.jit
@@ -143,7 +144,7 @@ def imbalance(a: BlockShift) -> BlockShift:
         Array([[-5.]], dtype=float64)
     """
     check_x64("imbalance")
-    return _imbalance(a)
+    return check_result("imbalance", _imbalance(a))
 
 
 @jax.jit
@@ -171,7 +172,7 @@ def imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
         [24.0, 0.0, -24.0]
     """
     _check_target("imbalance_rate", a, e)
-    return _imbalance_rate(a, e)
+    return check_result("imbalance_rate", _imbalance_rate(a, e))
 
 
 @jax.jit

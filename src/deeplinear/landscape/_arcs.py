@@ -32,6 +32,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     entry,
     is_concrete,
@@ -245,7 +246,7 @@ def arc_point(
     widths: Sequence[int],
     start: Sequence[int],
     end: Sequence[int],
-    alpha: float | Float[Array, ""],
+    alpha: ArrayLike,
 ) -> Params:
     r"""A network on an arc whose end points are critical points.
 
@@ -427,7 +428,7 @@ def chord_loss(
     places = as_array(alpha, float)
     check_finite("chord_loss", "alpha", places)
 
-    return _chord(task, first, last, places.ravel()).reshape(places.shape)
+    return check_result("chord_loss", _chord(task, first, last, places.ravel()).reshape(places.shape))
 
 
 @jax.jit
@@ -456,4 +457,4 @@ def chord_polynomial(problem: Problem, start: Iterable[Any], end: Iterable[Any])
         [0, 0, 8, -16, 8]
     """
     task, first, last = _checked_chord("chord_polynomial", problem, start, end)
-    return line_polynomial(task, first, add_scaled(last, -1.0, first))
+    return check_result("chord_polynomial", line_polynomial(task, first, add_scaled(last, -1.0, first)))

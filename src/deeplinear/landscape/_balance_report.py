@@ -21,6 +21,7 @@ from deeplinear.core import (
     as_array,
     check_count,
     check_number,
+    check_result,
     check_x64,
     entry,
     full_svd,
@@ -241,4 +242,4 @@ def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matr
     for (w, g), (w_above, g_above) in itertools.pairwise(zip(params, pulls, strict=True)):
         conserved = w_above.T @ w_above - w @ w.T
         changes.append(eta**2 * (g_above.T @ g_above - g @ g.T) + (kept**2 - 1) * conserved)
-    return tuple(changes)
+    return check_result("descent_drift", tuple(changes))

@@ -20,6 +20,7 @@ from deeplinear.core import (
     as_array,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
@@ -215,6 +216,11 @@ def trace_power_bounds(matrix: Any, exponent: ArrayLike) -> PowerBounds:
         if float(values[0]) < -1e-12 * scale * size:
             raise HypothesisError("positive semi-definite", -float(values[0]), 1e-12 * scale * size)
     total = jnp.trace(given)
-    return PowerBounds(
-        lower=size ** (1 - power) * total**power, value=jnp.sum(jnp.maximum(values, 0.0) ** power), upper=total**power
+    return check_result(
+        "trace_power_bounds",
+        PowerBounds(
+            lower=size ** (1 - power) * total**power,
+            value=jnp.sum(jnp.maximum(values, 0.0) ** power),
+            upper=total**power,
+        ),
     )

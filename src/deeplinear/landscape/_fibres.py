@@ -21,6 +21,7 @@ from deeplinear.core import (
     are_tied,
     check_count,
     check_number,
+    check_result,
     entry,
     full_svd,
     refused_derivative,
@@ -294,7 +295,7 @@ def product_jacobian(params: Iterable[Any]) -> Float[Array, "entries size"]:
         Array([[3., 2.]], dtype=float64)
     """
     layers = checked_chain("product_jacobian", params)
-    return _jacobian(DeepLinear(widths_of(layers)), layers)
+    return check_result("product_jacobian", _jacobian(DeepLinear(widths_of(layers)), layers))
 
 
 @jax.jit

@@ -15,6 +15,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_x64,
     entry,
     flatten,
@@ -57,7 +58,7 @@ def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[A
     """
     checked_size("hessian_form", problem, params)
     check_pair("hessian_form", params, direction)
-    return inner(direction, problem.hessian_product(params, direction))
+    return check_result("hessian_form", inner(direction, problem.hessian_product(params, direction)))
 
 
 @entry
@@ -89,7 +90,7 @@ def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) 
     size = checked_size(where, problem, params)
     check_count(where, "largest", largest, at_least=1)
     check_dense(where, size, largest)
-    return dense_hessian(problem, params)
+    return check_result("hessian_matrix", dense_hessian(problem, params))
 
 
 @eqx.filter_jit

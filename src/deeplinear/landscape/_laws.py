@@ -19,6 +19,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
@@ -58,7 +59,7 @@ def law_differentials(params: Iterable[Any]) -> Float[Array, "laws size"]:
         >>> law_differentials((jnp.array([[2.0]]), jnp.array([[3.0]])))  # of w2^2 - w1^2
         Array([[-4.,  6.]], dtype=float64)
     """
-    return _differentials(checked_chain("law_differentials", params), jnp)
+    return check_result("law_differentials", _differentials(checked_chain("law_differentials", params), jnp))
 
 
 def _differentials(layers: Sequence[Any], xp: Any) -> Any:
@@ -163,7 +164,7 @@ def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
         check_finite(where, f"params[{position}]", layer)
     product = problem.product(params)
     rate = -2 * problem.model.depth * jnp.vdot(problem.loss.gradient(product), product)
-    return rate - 2 * problem.l2 * inner(params, params)
+    return check_result("norm_rate", rate - 2 * problem.l2 * inner(params, params))
 
 
 @entry(instead="build the layers with jax.numpy")

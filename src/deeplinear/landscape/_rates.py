@@ -25,6 +25,7 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
@@ -145,7 +146,7 @@ def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     refusal = _pyramid_widths(network.widths, pivot)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
-    return _pyramid_factors(network, params, int(pivot))
+    return check_result("pyramid_factors", _pyramid_factors(network, params, int(pivot)))
 
 
 @functools.partial(jax.jit, static_argnames="pivot")
@@ -224,7 +225,7 @@ def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     refusal = _cumulative_widths(network.widths)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
-    return _cumulative_factors(network, params, int(pivot))
+    return check_result("cumulative_factors", _cumulative_factors(network, params, int(pivot)))
 
 
 @functools.partial(jax.jit, static_argnames="pivot")

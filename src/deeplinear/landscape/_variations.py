@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Matrix, Params, check_finite, check_number, check_x64, entry, inner, norm
+from deeplinear.core import Matrix, Params, check_finite, check_number, check_result, check_x64, entry, inner, norm
 from deeplinear.landscape._arguments import check_pair
 from deeplinear.models import (
     Completion,
@@ -54,7 +54,7 @@ def variations(params: Params, direction: Params) -> tuple[Matrix, ...]:
         kept = [layer @ c for c in coefficients]
         moved = [move @ c for c in coefficients]
         coefficients = [kept[0], *(a + b for a, b in zip(kept[1:], moved[:-1], strict=True)), moved[-1]]
-    return tuple(coefficients)
+    return check_result("variations", tuple(coefficients))
 
 
 @entry
@@ -104,7 +104,7 @@ def line_polynomial(problem: Problem, params: Params, direction: Params) -> Floa
     penalty = (0.5 * inner(params, params), inner(params, direction), 0.5 * inner(direction, direction))
     for k, term in enumerate(penalty):
         coefficients[k] = coefficients[k] + problem.l2 * term
-    return jnp.stack(coefficients)
+    return check_result("line_polynomial", jnp.stack(coefficients))
 
 
 @dataclasses.dataclass(frozen=True)
