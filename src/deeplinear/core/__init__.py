@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from deeplinear.core._arrays import (
         as_array as as_array,
     )
+    from deeplinear.core._decompositions import (
+        are_tied as are_tied,
+        full_svd as full_svd,
+        polar as polar,
+        refused_derivative as refused_derivative,
+    )
     from deeplinear.core._describe import (
         describe as describe,
     )
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
         check_finite as check_finite,
         check_key as check_key,
         check_number as check_number,
+        check_result as check_result,
         check_shape as check_shape,
         check_size as check_size,
         check_x64 as check_x64,

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from deeplinear.core import Params, add_scaled, check_number, is_concrete
+from deeplinear.core import Params, add_scaled, check_number, entry, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import Problem
 
@@ -64,6 +64,7 @@ class GradientDescent(AbstractUpdate[None]):
 
     lr: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number) -> None:
         self.lr = _positive("GradientDescent", "lr", lr)
 
@@ -107,6 +108,7 @@ class Momentum(AbstractUpdate[MomentumState]):
     dampening: Float[Array, ""]
     nesterov: bool = eqx.field(static=True)
 
+    @entry
     def __init__(self, lr: Number, momentum: Number = 0.9, dampening: Number = 0.0, *, nesterov: bool = False) -> None:
         self.lr = _positive("Momentum", "lr", lr)
         self.momentum = _decay("Momentum", "momentum", momentum)
@@ -164,6 +166,7 @@ class Adam(AbstractUpdate[AdamState]):
     b2: Float[Array, ""]
     eps: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number = 1e-3, b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8) -> None:
         self.lr = _positive("Adam", "lr", lr)
         self.b1 = _decay("Adam", "b1", b1)
@@ -210,6 +213,7 @@ class RMSProp(AbstractUpdate[Params]):
     decay: Float[Array, ""]
     eps: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number = 1e-2, decay: Number = 0.99, eps: Number = 1e-8) -> None:
         self.lr = _positive("RMSProp", "lr", lr)
         self.decay = _decay("RMSProp", "decay", decay)
@@ -245,6 +249,7 @@ class Adagrad(AbstractUpdate[Params]):
     lr: Float[Array, ""]
     eps: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number = 1e-2, eps: Number = 1e-10) -> None:
         self.lr = _positive("Adagrad", "lr", lr)
         self.eps = _nonnegative("Adagrad", "eps", eps)

@@ -10,7 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import HypothesisError, check_count, check_number, check_x64, is_concrete
+from deeplinear.core import (
+    HypothesisError,
+    check_count,
+    check_number,
+    check_x64,
+    entry,
+    is_concrete,
+    refused_derivative,
+)
 from deeplinear.landscape._arguments import checked_sigma
 from deeplinear.landscape._hessian import hessian_spectrum
 from deeplinear.landscape._reduction import Reduction, reduction_of
@@ -23,6 +31,7 @@ TIE = 1e-9
 """Strengths that differ by less than this share of the larger one leave open which mode a bottleneck keeps."""
 
 
+@entry
 def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = None) -> Float[Array, " eigenvalues"]:
     r"""Hessian spectrum at a balanced minimum: the $d_0 d_L$ eigenvalues that need not vanish.
 
@@ -57,11 +66,15 @@ def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = 
 
 @functools.partial(jax.jit, static_argnames=("inp", "depth", "out"))
 def _balanced(values: Float[Array, " modes"], inp: int, depth: int, out: int) -> Float[Array, " eigenvalues"]:
-    left, right = (jnp.pad(values, (0, size - values.shape[0])) ** (2 / depth) for size in (out, inp))
+    if depth > 2:
+        message = "balanced_spectrum: there is no derivative at a singular value of 0 beyond two layers; leave it out."
+        values = refused_derivative(values, values == 0, message)
+    left, right = (jnp.pad(values ** (2 / depth), (0, size - values.shape[0])) for size in (out, inp))
     terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in range(depth)]
     return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
 
 
+@entry
 def descent_threshold(task: object, depth: int | None = None) -> Float[Array, ""]:
     r"""Learning rate $2/\lambda_{\max}$ above which gradient descent cannot settle at a balanced minimum.
 

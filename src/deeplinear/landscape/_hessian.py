@@ -15,7 +15,9 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_x64,
+    entry,
     flatten,
     inner,
     near_name,
@@ -31,6 +33,7 @@ LARGEST = 3000
 Which = Literal["smallest", "largest", "both"]
 
 
+@entry
 def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[Array, ""]:
     r"""Hessian form $\mathfrak h(W; V) = \langle V, H V\rangle$: twice the second coefficient of the loss on a line.
 
@@ -55,9 +58,10 @@ def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[A
     """
     checked_size("hessian_form", problem, params)
     check_pair("hessian_form", params, direction)
-    return inner(direction, problem.hessian_product(params, direction))
+    return check_result("hessian_form", inner(direction, problem.hessian_product(params, direction)))
 
 
+@entry
 def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) -> Float[Array, "size size"]:
     r"""Dense Hessian in the coordinates of `flatten` (row-major, layer 1 first).
 
@@ -86,7 +90,7 @@ def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) 
     size = checked_size(where, problem, params)
     check_count(where, "largest", largest, at_least=1)
     check_dense(where, size, largest)
-    return dense_hessian(problem, params)
+    return check_result("hessian_matrix", dense_hessian(problem, params))
 
 
 @eqx.filter_jit
@@ -218,6 +222,7 @@ class HessianSpectrum:
         return report_text(self.rows())
 
 
+@entry(instead="use hessian_matrix and jax.numpy.linalg.eigh")
 def hessian_spectrum(
     problem: Problem,
     params: Params,

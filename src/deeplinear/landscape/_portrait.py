@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, check_x64, norm, spectrum
+from deeplinear.core import HypothesisError, Params, check_size, check_x64, entry, norm, spectrum
 from deeplinear.landscape._arguments import checked_chain, widths_of
 from deeplinear.landscape._balance_report import BalanceReport, balance_report
 from deeplinear.landscape._balanced_minima import descent_threshold
@@ -168,6 +168,7 @@ class Portrait:
         return "\n".join(lines)
 
 
+@entry(instead="use hessian_matrix, sharp_rate and norm_bounds")
 def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: int = DENSE) -> Portrait:
     """Everything the landscape has to say of given weights.
 
@@ -192,6 +193,8 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
     where = "portrait"
     check_x64(where)
     weights = checked_chain(where, params)
+    for position, layer in enumerate(weights):
+        check_size(where, f"params[{position}]", np.asarray(layer))
     network = DeepLinear(widths_of(weights))
     product = network.product(weights)
     if not np.all(np.isfinite(np.asarray(product))):

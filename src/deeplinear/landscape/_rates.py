@@ -25,9 +25,11 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
     spectrum,
 )
@@ -45,6 +47,7 @@ LOWEST = 1e-24
 """Share of the first loss down to which a loss is compared with an envelope: below it is rounding."""
 
 
+@entry
 def product_rate(params: Params) -> Float[Array, ""]:
     r"""Lower bound $\sum_j\prod_{i<j}\lambda_{\min}(W_i^\top W_i)\prod_{i>j}\lambda_{\min}(W_iW_i^\top)$ of $k$.
 
@@ -81,6 +84,7 @@ def _product(params: Params) -> Float[Array, ""]:
     return total
 
 
+@entry
 def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     r"""The $L - 1$ eigenvalues whose product is `pyramid_rate`, where all are positive.
 
@@ -108,7 +112,7 @@ def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     refusal = _pyramid_widths(network.widths, pivot)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
-    return _pyramid_factors(network, params, int(pivot))
+    return check_result("pyramid_factors", _pyramid_factors(network, params, int(pivot)))
 
 
 @functools.partial(jax.jit, static_argnames="pivot")
@@ -117,6 +121,7 @@ def _pyramid_factors(network: DeepLinear, params: Params, pivot: int) -> Float[A
     return jnp.asarray(_pyramid_picks(network.widths, values, pivot), params[0].dtype).reshape(len(params) - 1)
 
 
+@entry(instead="use pyramid_factors")
 def pyramid_rate(params: Params, pivot: int) -> float | None:
     r"""Rate of a network whose widths grow up to a layer and shrink after it, from its conserved quantities.
 
@@ -155,6 +160,7 @@ class CumulativeTerms(NamedTuple):
     slack: Float[Array, ""]
 
 
+@entry
 def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     r"""The $L - 1$ sums of eigenvalues whose product is `cumulative_rate`, and how far its hypotheses hold.
 
@@ -181,7 +187,7 @@ def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     refusal = _cumulative_widths(network.widths)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
-    return _cumulative_factors(network, params, int(pivot))
+    return check_result("cumulative_factors", _cumulative_factors(network, params, int(pivot)))
 
 
 @functools.partial(jax.jit, static_argnames="pivot")
@@ -194,6 +200,7 @@ def _cumulative_factors(network: DeepLinear, params: Params, pivot: int) -> Cumu
     return CumulativeTerms(jnp.asarray(factors, dtype).reshape(len(params) - 1), slack)
 
 
+@entry(instead="use cumulative_factors")
 def cumulative_rate(params: Params, pivot: int) -> float | None:
     r"""Rate of a network without bottleneck whose conserved quantities are semi-definite, away from a layer.
 
@@ -285,6 +292,7 @@ class RateReport:
         return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
 
 
+@entry(instead="use sharp_rate, product_rate, pyramid_factors and cumulative_factors")
 def rate_report(params: Params) -> RateReport:
     r"""Every rate of a network, with the reason where one does not apply.
 
@@ -326,6 +334,7 @@ def _promising(rate: Rate) -> Rate:
     return rate
 
 
+@entry
 def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: float = LOWEST) -> Float[Array, ""]:
     r"""Largest ratio $F(t)/(F(0)\,e^{-2kt})$ along a run: a rate $k$ that holds gives at most 1.
 

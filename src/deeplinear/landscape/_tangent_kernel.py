@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from deeplinear.core import Params, spectrum
+from deeplinear.core import Params, entry, spectrum
 from deeplinear.landscape._arguments import check_range, host_layers, network_of, widths_of
 from deeplinear.models import DeepLinear
 
@@ -40,6 +40,7 @@ ITERATIONS = 1000
 """Most iterations; a hundred are usual."""
 
 
+@entry
 def sharp_rate(params: Params) -> Float[Array, ""]:
     r"""Smallest eigenvalue $\lambda_{\min}(K)$ of the tangent kernel: the best $k$ in $\dot F \le -2kF$ right now.
 
