@@ -55,6 +55,7 @@ def test_a_lift_is_balanced_and_shortest(depth: int, seed: int) -> None:
         np.testing.assert_allclose(above.T @ above, below @ below.T, atol=1e-13 * max(1.0, np.max(np.abs(x))))
     shortest = sum(float(jnp.sum(layer**2)) for layer in layers)
     assert shortest == pytest.approx(depth * np.sum(np.linalg.svd(x, compute_uv=False) ** (2 / depth)), rel=ROUNDING)
+    assert float(minimal_fibre_norm(x, depth)) == pytest.approx(shortest, rel=ROUNDING)
     rng = np.random.default_rng(seed)
     for _ in range(20 if depth > 1 else 0):  # other layers with this product are longer
         turn = rng.standard_normal((SIZE, SIZE)) + 2 * np.eye(SIZE)
