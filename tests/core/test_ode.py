@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 
-from deeplinear.core import AbstractField, AbstractIntegrator, Stabilised, phi
+from deeplinear.core import AbstractField, AbstractIntegrator, Exponential, Stabilised, phi
 from zoo import ALL_INTEGRATORS
 
 
@@ -131,3 +132,25 @@ def test_stabilised_methods_damp_the_whole_spectrum(case, product: float) -> Non
     assert amplification.max() <= 1 + 1e-10
     # Away from zero the damping is strict.
     assert amplification[np.asarray(rates) * product > 5].max(initial=0.0) < 0.99
+
+
+def test_an_exponential_step_is_exact_for_a_chain_whose_far_end_is_many_links_away() -> None:
+    """A linear field is solved in one step of any size: by SciPy's exponential of the matrix."""
+
+    class Linear(AbstractField):
+        matrix: Float[Array, "size size"]
+
+        def __call__(self, y):
+            return self.matrix @ y
+
+        def linearize(self, y):
+            return self.matrix @ y, lambda v: self.matrix @ v
+
+    size, length = 12, 3.0
+    matrix = np.eye(size, k=1) + np.eye(size, k=-1) - 2 * np.eye(size)
+    matrix[-2:-1, -1] = matrix[-1, -2:-1] = 0.0  # the last entry is linked to none and stays zero to the last bit
+    start = np.eye(size)[0]
+    field = Linear(jnp.asarray(matrix))
+    step = Exponential().step(field, jnp.asarray(start), field(start), jnp.asarray(length), jnp.ones(()), jnp.ones(()))
+    np.testing.assert_allclose(step.y, expm(length * matrix) @ start, atol=1e-14)
+    assert float(step.y[-1]) == 0.0

@@ -123,6 +123,16 @@ def test_the_least_norm_has_its_recorded_value() -> None:
     np.testing.assert_allclose(first @ first.T - second.T @ second, [[-1.11, -0.06], [-0.06, -0.37]], atol=1e-15)
 
 
+@pytest.mark.covers("geometry:F13")
+def test_a_single_layer_of_lower_rank_has_the_tangents_of_its_rank() -> None:
+    x = np.diag([2.0, 1.0, 0.0])
+    (moves,) = horizontal_basis((jnp.asarray(x),), rank=2)
+    assert len(moves) == manifold_dimension(3, 1, 2) == 8
+    flat = np.asarray(moves).reshape(8, 9)
+    np.testing.assert_allclose(flat @ flat.T, np.eye(8), atol=ROUNDING)
+    np.testing.assert_allclose(np.asarray(moves)[:, 2, 2], 0.0, atol=ROUNDING)
+
+
 RANK, DEPTH = 2, 3
 
 
