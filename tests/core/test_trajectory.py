@@ -122,7 +122,7 @@ def test_any_number_may_save_one_path_at_once(tmp_path: Path) -> None:
 
     def save(_: int) -> None:
         for _ in range(3):
-            together.wait(20)
+            together.wait(300)
             saved.save(path)
 
     with ThreadPoolExecutor(4) as pool:

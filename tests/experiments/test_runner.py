@@ -220,6 +220,9 @@ def test_work_makes_room_before_each_task(store: Store, monkeypatch: pytest.Monk
 
 # --- Kills and interrupts ---------------------------------------------------------------------------------------------
 
+HANG = 300.0
+"""Seconds after which a program that is waited for is taken to hang."""
+
 SWEEP = ["experiment", "sweep", NAME, "value=" + ",".join(map(str, range(1, 200))), "--json"]
 SWEEP += [f"{name}={value}" for name, value in SMALL.items()]
 
@@ -237,7 +240,7 @@ def completed(store: Path) -> int:
 
 
 def wait_for(store: Path, count: int, process: subprocess.Popen) -> None:
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + HANG
     while completed(store) < count:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < limit
@@ -270,7 +273,7 @@ def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path, number: str, more: tu
         wait_for(folder, 2, process)
         os.killpg(process.pid, getattr(signal, number))
         try:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=HANG)
         finally:
             process.kill()
     assert process.returncode == 128 + getattr(signal, number), err

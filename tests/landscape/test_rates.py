@@ -215,3 +215,10 @@ def test_refusals() -> None:
         balanced_spectrum([2.0, 1.0], 1, 2)
     with pytest.raises(ValueError, match="sigma must hold non-negative numbers"):
         balanced_spectrum([-1.0], 1, 2)
+
+
+def test_a_small_factor_above_rounding_gives_a_rate() -> None:
+    """Of two numbers w and 1 with 1 - w² = 1e-12 of their squares."""
+    layers = (jnp.full((1, 1), 1 - 5e-13), jnp.ones((1, 1)))
+    assert pyramid_rate(layers, 1) == pytest.approx(1e-12, rel=1e-3)
+    assert pyramid_rate((jnp.full((1, 1), 1 - 2e-16), jnp.ones((1, 1))), 1) is None

@@ -65,9 +65,13 @@ class Exponential(AbstractIntegrator):
 
         # Entries that the linear flow from f cannot reach stay as they are, to the last bit: eigenvectors of equal
         # eigenvalues mix coordinates, and rounding would couple what is decoupled.
-        moves = f != 0
-        for _ in range(3):
-            moves = moves | ((jnp.abs(dense) @ moves.astype(y.dtype)) != 0)
+        linked = jax.lax.stop_gradient(dense) != 0
+
+        def reach(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            wider = state[0] | jnp.any(linked & state[0], axis=1)
+            return wider, jnp.any(wider != state[0])
+
+        moves, _ = jax.lax.while_loop(lambda state: state[1], reach, (f != 0, jnp.ones((), bool)))
 
         def apply(weights: Vector, x: Vector) -> Vector:
             return jnp.where(moves | (x != 0), vectors @ (weights * (vectors.T @ x)), 0.0)
