@@ -72,7 +72,7 @@ test: lint browser ## Everything a change must pass: check and the tests
 	[ $$tests -eq 0 ] && exit $$wrong; exit $$tests
 
 bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/performance.md
-	@set -e; for script in completion ensemble exact distances recurrent saddles sparse cluster \
+	@set -e; for script in first_answer completion ensemble exact distances recurrent saddles sparse cluster \
 	    flow landscape geometry identification records regression imputation; do \
 	  echo "== benchmarks/$$script.py"; $(PY) benchmarks/$$script.py; \
 	done
@@ -82,9 +82,10 @@ clean: ## Remove caches and build products (not .venv, not results)
 	rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks book -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# Of $(DATA) only the data files are read, which is why nothing of what these packages need is installed.
+# The lock lists all packages with the digests of their files (tools/lock.py writes it), what builds this one included.
+# Of $(DATA) only the data files are read, which is why nothing of what these packages need is in it.
 # The mark is written last, so an interrupted installation is taken up again by the next call.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml requirements.lock
 	@python="$(PYTHON)"; \
 	recent='import sys; sys.exit(sys.version_info < (3, 11))'; \
 	if [ -z "$$python" ]; then \
@@ -102,8 +103,8 @@ $(READY): pyproject.toml constraints.txt
 	  echo "Making $(VENV) with $$("$$python" --version) ($$python)"; \
 	  "$$python" -m venv --clear $(VENV); \
 	fi
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,report]'
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(DATA)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 $(BENCH): $(READY)

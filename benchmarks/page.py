@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from common import RESULTS, describe, table
+from first_answer import answers
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 OURS = (
@@ -26,6 +27,7 @@ LEAD, ACCELERATOR, MANY = 5.0, 50.0, 30_000
 GRADIENTS = 10.0
 """Aim at stiff ends: so many times fewer gradients than the best explicit peer."""
 WORKLOADS = {
+    "first_answer": "First answers: fresh processes, nothing compiled",
     "completion": "Matrix completion over 20 seeds: 100 x 100, rank 5, depths 2 to 4",
     "ensemble": "Ensembles of many small networks",
     "exact": "Closed forms: phase maps of four million points, trajectories",
@@ -49,7 +51,8 @@ the end; ensembles at equal tolerances, with the errors told. This page is made 
 `python benchmarks/page.py`; `python benchmarks/NAME.py` measures a workload anew, `--show` prints all that is stored,
 and the head of each script says what is fair and what is left out.
 
-Times are those of warm, compiled runs as ratios to ours: above 1 the peer takes longer. Short runs are medians of
+Times are those of warm, compiled runs as ratios to ours: above 1 the peer takes longer; only the first section has
+seconds, those of a first answer. Short runs are medians of
 three, ± half of their spread; runs of more than some seconds are timed once and have no ±. `~` is scaled from a part,
 `>` was stopped before its end, so that it takes at least so much. A gradient is one evaluation of the right-hand side,
 and a Hessian product counts as two.
@@ -283,6 +286,9 @@ def section(name: str, title: str) -> list[str]:
     parts = [f"## {title}", f"`benchmarks/{name}.py`"]
     files = []
     for device, stored in stored_files(name):
+        if name == "first_answer":
+            parts += [f"### On {device}", *answers(stored)]
+            continue
         cases = cases_of(stored)
         if cases is None:
             parts.append(f"On {device}: stored in a form of its own, `python benchmarks/{name}.py --show`.")

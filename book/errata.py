@@ -62,8 +62,9 @@ isotropic equilibrium stand, the last with the factor of E5. One theorem does no
 part of Theorem 3.4.2 (E1) are geodesics only where $S$ and $\Sigma$ commute. The signs of the imbalance are opposite to
 ours and change no statement. The depth is $L$ here and $N$ in the thesis.""",
     "rnn": r"""The theorems stand: uniqueness with $k > 2\hat d$; extrapolation of students with a small loss, with an
-explicit certificate in place of the printed chain of bounds; and balance from near-zero starts. The clock of the
-paper's Appendix C.4 is that of half the loss.""",
+explicit certificate in place of the printed chain of bounds; and balance from near-zero starts. Two figures show more
+than our runs do: the steps of Figures 1(a) and 2 (E19, E20). The clock of the paper's Appendix C.4 is that of half the
+loss.""",
 }
 """What stands of each paper, and the conventions of its list."""
 

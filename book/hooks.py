@@ -17,6 +17,7 @@ from book.pictures import tag
 from book.reference import commands_page, package_page, subpackages
 from book.results import gallery_page, stored_checks, stored_runs, theorems_page
 from book.run import FENCE, Output, Picture, blocks
+from book.settings import settings_page
 
 STORE = "DOCS_STORE"
 """Environment variable that names the store of the gallery and the theorems."""
@@ -73,6 +74,7 @@ def _generated() -> dict[str, str | bytes]:
         **{f"reference/{name}.md": package_page(name) for name in subpackages()},
         "reference/commands.md": commands_page(),
         "gallery.md": gallery,
+        "settings.md": settings_page(),
         "theorems.md": theorems_page(stored_checks(store)),
         **{f"examples/{script.stem}.md": example_page(script) for script in scripts()},
         **{f"examples/{path.name}": path.read_bytes() for one in scripts() for path in (one, notebook_path(one))},

@@ -18,31 +18,21 @@ def package_page(name: str) -> str:
     """Page of a sub-package: its public names, in groups as its files have them."""
     tree = _syntax(PACKAGE / name / "__init__.py")
     parts = [f"# `deeplinear.{name}`", ast.get_docstring(tree) or ""]
-    for title, text, names in _groups(name, tree):
-        parts += [f"## {title}", text] if title else []
+    for title, text, names in _groups(tree):
+        parts += [f"## {title}", text]
         parts += [f"::: deeplinear.{name}.{one}\n    options:\n      heading_level: 3" for one in names]
     return "\n\n".join(parts) + "\n"
 
 
-def _groups(package: str, tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
-    """Title, text and names: of what `__init__` defines itself, then of each file it re-exports from."""
-    own = [name for node in tree.body for name in _defined(node) if not name.startswith("_")]
-    if own:
-        yield "", "", own
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("deeplinear."):
-            names = [alias.asname or alias.name for alias in node.names]
+def _groups(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
+    """Title, text and names of each file that `__init__` re-exports from."""
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+        names = [alias.name for alias in node.names if alias.asname == alias.name and not alias.name.startswith("_")]
+        if names:
             text = ast.get_docstring(_syntax(_file(node.module or ""))) or ""
             title, first = _title(text), text.partition("\n")[0]
             rest = text.removeprefix(first).strip() if title == first.rstrip(".") else text
-            yield title, rest, [name for name in names if not name.startswith("_")]
-
-
-def _defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+            yield title, rest, names
 
 
 def _title(text: str) -> str:

@@ -83,7 +83,8 @@ def gallery_page(records: Iterable[Any]) -> tuple[str, dict[str, bytes]]:
         "# Gallery",
         f"Every figure and table that `dln experiment list` names, {sum(map(len, groups.values()))} of them, in the "
         f"size that was stored when this book was built, each with what the paper says of it as measured claims: "
-        f"{_listed(counts)}. The command below a picture makes it again; `--preset paper` takes the paper's own size.",
+        f"{_listed(counts)}. The command below a picture makes it again; `--preset paper` takes the paper's own size. "
+        "[Settings of the figures](settings.md) lists what the papers print and where ours differ.",
         "\n".join(f"- [{_title(paper)}](#{paper}): {len(group)}" for paper, group in groups.items()),
     ]
     files: dict[str, bytes] = {}

@@ -73,7 +73,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds", type=int, default=DEFAULT_SEEDS, metavar="N", help="run tests that take `seed` for seeds 0..N-1"
     )
-    parser.addoption("--load", type=float, default=3.0, metavar="SECONDS", help="how long many clients ask the lab")
+    parser.addoption(
+        "--load",
+        type=int,
+        default=2,
+        metavar="N",
+        help="answers for each client of the lab; 20: all sizes",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

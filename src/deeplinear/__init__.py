@@ -1,14 +1,12 @@
 """Deep linear networks as a program.
 
-Sub-packages are loaded when they are first asked for, so that importing this package costs nothing and touches no
-setting of JAX.
+Sub-packages, and the files of each, are loaded when they are first used, so that importing this package costs nothing
+and changes no setting of JAX.
 """
 
-import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from deeplinear._about import __version__ as __version__, use_64_bit as use_64_bit
+from deeplinear._lazy import attach
 
 if TYPE_CHECKING:
     from deeplinear import (
@@ -27,38 +25,15 @@ if TYPE_CHECKING:
         nonlinear as nonlinear,
         plots as plots,
         probes as probes,
+        readers as readers,
         recurrent as recurrent,
         report as report,
         theory as theory,
     )
-
-_SUBPACKAGES = (
-    "core",
-    "datasets",
-    "diagnosis",
-    "dynamics",
-    "estimators",
-    "exact",
-    "experiments",
-    "following",
-    "geometry",
-    "lab",
-    "landscape",
-    "models",
-    "nonlinear",
-    "plots",
-    "probes",
-    "recurrent",
-    "report",
-    "theory",
-)
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name in _SUBPACKAGES:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'; its sub-packages: {', '.join(_SUBPACKAGES)}.")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBPACKAGES})
+    from deeplinear._about import (
+        __version__ as __version__,
+        keep_programs as keep_programs,
+        use_64_bit as use_64_bit,
+    )
+else:
+    __getattr__, __dir__, _ = attach(__name__)  # no __all__: `from deeplinear import *` would load everything

@@ -2,7 +2,8 @@
 
 Imports nothing heavy.
 
-The package never changes a setting of JAX by itself. The command line calls `prepare`, workers call `use_64_bit`.
+The package never changes a setting of JAX by itself. Programs call `use_64_bit` and `keep_programs`, the command line
+calls `prepare`, workers call `use_64_bit`.
 """
 
 import contextlib
@@ -11,6 +12,9 @@ import hashlib
 import os
 import platform
 import re
+import sys
+import time
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,18 @@ NONE = "none"
 
 MOST_COMPILED = 500_000_000
 """Bytes of compiled programs that are kept; beyond that, those used longest ago are removed."""
+
+TIDIED = "tidied"
+"""File whose age says when the folder of compiled programs was last looked through."""
+
+TIDY_SECONDS = 3600.0
+"""Age of that file from which the folder is looked through again: this takes 0.3 s where there are 30,000 programs."""
+
+WRITING_SECONDS = 60.0
+"""Age from which an empty file is none that a process is about to fill."""
+
+KEEP_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
+"""Settings of JAX with which it keeps every program; by default it keeps those that took a second to compile."""
 
 
 def near_name(name: str, options: Iterable[str]) -> str:
@@ -104,19 +120,58 @@ def use_64_bit() -> None:
     jax.config.update("jax_enable_x64", True)
 
 
-def prepare() -> None:
-    """Switch JAX to 64-bit numbers, and let it keep what it compiles for later processes and for those started here."""
-    import jax
+def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """Let JAX keep every program that it compiles, for later processes and for those started here.
 
-    use_64_bit()
-    folder = compiled_folder()
-    if folder is None or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
-        return
+    Call it at the start of a program, before anything is computed. The folder is kept below `MOST_COMPILED` bytes;
+    several processes may use it at once. A folder that JAX was given before stays the one it uses, with its settings.
+
+    Args:
+        folder: Where programs are kept, in a folder for each kind of processor; by default where `dln` keeps them, in
+            the user's cache or in the folder that the environment variable `DEEPLINEAR_COMPILED` names.
+
+    Returns:
+        Where programs are kept; `None` if `DEEPLINEAR_COMPILED` is `off`.
+    """
+    given = _jax_setting("jax_compilation_cache_dir")
+    if given:
+        return Path(given)
+    place = compiled_folder() if folder is None else Path(folder).absolute() / _processor()
+    if place is None:
+        return None
+    place.mkdir(parents=True, exist_ok=True)
+    _tidy_at_times(place)
+    # A program whose file another process is writing at this moment is compiled instead; JAX would warn of it.
+    warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
+    for name, value in {"jax_compilation_cache_dir": str(place), **KEEP_ALL}.items():
+        _set_jax(name, value)
+        os.environ[name.upper()] = str(value)
+    return place
+
+
+def prepare() -> None:
+    """Switch JAX to 64-bit numbers, and let it keep what it compiles where that is possible.
+
+    JAX is not loaded for it: that takes half a second, which commands that refuse their arguments do without.
+    """
+    _set_jax("jax_enable_x64", True)
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        _tidy(folder)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        keep_programs()
+
+
+def _jax_setting(name: str) -> Any:
+    """A setting of JAX, or the one with which it will start."""
+    if "jax" in sys.modules:
+        return getattr(sys.modules["jax"].config, name, None)
+    return os.environ.get(name.upper())
+
+
+def _set_jax(name: str, value: Any) -> None:
+    """Change a setting of JAX, or the one with which it will start."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update(name, value)
+    else:
+        os.environ[name.upper()] = str(value)
 
 
 def compiled_folder() -> Path | None:
@@ -137,14 +192,29 @@ def _processor() -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def _tidy_at_times(folder: Path) -> None:
+    """Keep the folder below its size, unless that was done a short while ago by whatever process."""
+    mark = folder / TIDIED
+    with contextlib.suppress(FileNotFoundError):
+        if abs(time.time() - mark.stat().st_mtime) < TIDY_SECONDS:
+            return
+    mark.touch()  # at once, so that processes that start together do not all look
+    _tidy(folder)
+
+
 def _tidy(folder: Path) -> None:
-    """Keep the folder below its size. Other processes may remove files at the same time; JAX may have folders there."""
-    files = []
+    """Keep the folder below its size, and remove empty files, which a process that was ended may leave.
+
+    Other processes may write and remove files at the same time; JAX may have folders there.
+    """
+    files, now = [], time.time()
     for file in folder.iterdir():
         with contextlib.suppress(OSError):
-            if file.is_file():
+            if file.is_file() and file.name != TIDIED:
                 stat = file.stat()
                 files.append((stat.st_atime, stat.st_size, file))
+                if stat.st_size == 0 and now - stat.st_mtime > WRITING_SECONDS:
+                    file.unlink()
     size = sum(bytes_ for _, bytes_, _ in files)
     for _, bytes_, file in sorted(files):
         if size <= MOST_COMPILED:

@@ -59,3 +59,10 @@ def imports(module: str) -> list[tuple[str, int]]:
             origin = "." * node.level + (node.module or "")
             found += [(f"{origin}.{alias.name}", node.lineno) for alias in node.names]
     return [(name, line) for name, line in found if name.split(".")[0] in ("deeplinear", "")]
+
+
+@functools.cache
+def exports(module: str) -> dict[str, str]:
+    """Names that the `__init__` of a package re-exports as `X as X`, each with the module it comes from."""
+    nodes = [node for node in ast.walk(syntax(modules()[module])) if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in nodes for alias in node.names if alias.asname == alias.name}

@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from architecture.source import ROOT, subpackages
-from book import cache, pictures, reference, results
+from book import cache, pictures, reference, results, settings
 from book.formulas import to_mathml
 from book.reference import commands_page, package_page
 from book.run import blocks, run_blocks
@@ -26,7 +26,7 @@ from deeplinear.theory import checks
 
 DOCS = ROOT / "docs"
 GENERATED = (
-    *("gallery.md", "theorems.md", "contributing.md", "changelog.md", "reference/commands.md"),
+    *("gallery.md", "settings.md", "theorems.md", "contributing.md", "changelog.md", "reference/commands.md"),
     *(f"reference/{name}.md" for name in subpackages()),
 )
 
@@ -276,6 +276,16 @@ def test_the_theorems_have_verdicts_and_their_worst_residual(store: Store) -> No
     assert page.count('<span class="verdict no">fails</span>') == 1 == page.count('<span class="verdict erratum">')
     assert page.count("2e-09") == 2 and "1e-12" not in page and "Theorem &lt;1&gt;" in page
     assert all(f"<code>{checks()[number].id}</code>" in page for number in (0, 1))
+
+
+def test_the_page_of_settings_has_every_experiment_and_the_reasons() -> None:
+    page = settings.settings_page()
+    assert all(f"`{one.id}`" in page for one in experiments())
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows), "five columns"
+    assert "`lams` | 21 | Appendix E.7 | the same" in page  # Figure 5C
+    assert "contains 30, 60 | Section 5.3 | 10, 20, 30, 40, 50, 60" in page  # Figure 2 of the recurrent paper
+    assert "`lengths` | 10, 20 | Figure 5, caption | **6, 10, 20**: k = 6 is added for the contrast" in page
 
 
 def test_indices_of_plain_formulas_are_set_as_such() -> None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from architecture.source import ROOT, modules, subpackages, syntax
+from architecture.source import ROOT, exports, modules, subpackages, syntax
 from book.run import run_blocks
 
 IN_SCOPE = (
@@ -63,7 +63,7 @@ def scope() -> dict[str, Any]:
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np}
     for name in IN_SCOPE:
         module = importlib.import_module(f"deeplinear.{name}")
-        names |= {key: value for key, value in vars(module).items() if not key.startswith("_")}
+        names |= {key: getattr(module, key) for key in dir(module)}
     return names
 
 
@@ -98,17 +98,16 @@ def test_code_in_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def origin(package: str, name: str) -> ast.AST | str | None:
     """Definition of a name a sub-package re-exports: its node, or the string below an assignment."""
-    for node in syntax(modules()[f"deeplinear.{package}"]).body:
-        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
-            body = syntax(modules()[node.module or ""]).body
-            for position, item in enumerate(body):
-                if isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name == name:
-                    return item
-                target = item.targets[0] if isinstance(item, ast.Assign) else getattr(item, "target", None)
-                if isinstance(target, ast.Name) and target.id == name and position + 1 < len(body):
-                    below = body[position + 1]
-                    if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                        return str(below.value.value)
+    body = syntax(modules()[exports(f"deeplinear.{package}")[name]]).body
+    for position, item in enumerate(body):
+        made = isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name == name
+        if made and "overload" not in map(ast.unparse, item.decorator_list):
+            return item
+        target = item.targets[0] if isinstance(item, ast.Assign) else getattr(item, "target", None)
+        if isinstance(target, ast.Name) and target.id == name and position + 1 < len(body):
+            below = body[position + 1]
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                return str(below.value.value)
     return None
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from deeplinear.cli import _interrupt
 from deeplinear.cli._main import app
-from deeplinear.cli._options import INITS, INTEGRATORS, LOSSES, METHODS, SIMULATE, resolve
+from deeplinear.cli._options import INITS, INTEGRATORS, LOSSES, METHODS, PROBES, SIMULATE, resolve
+from deeplinear.cli._written import Written
 from deeplinear.core import Trajectory, processors
 
 QUICK = ["--widths", "2,2,2", "--method", "gd", "--lr", "0.1", "--horizon", "40", "--points", "5"]
@@ -30,7 +34,7 @@ def simulate(*arguments: object) -> dict:
 
 # --- Help and versions ------------------------------------------------------------------------------------------------
 
-HEAVY = ("jax", "matplotlib", "deeplinear.core", "deeplinear.dynamics", "scipy", "xarray")
+HEAVY = ("jax", "matplotlib", "numpy", "deeplinear.core", "deeplinear.dynamics", "scipy", "xarray")
 
 LIGHT = (
     ["--help"],
@@ -122,13 +126,15 @@ def test_tables_of_names_are_complete() -> None:
     assert tuple(_build.INIT) == INITS
     assert tuple(_build.METHOD) == METHODS
     assert tuple(_build.INTEGRATOR) == INTEGRATORS
+    assert tuple(_build.PROBES) == PROBES
 
 
 def test_every_built_in_probe_without_parameters_can_be_named() -> None:
     from deeplinear import probes
     from deeplinear.cli import _build
 
-    names = {item.name for item in vars(probes).values() if isinstance(item, probes.FunctionProbe)}
+    offered = [getattr(probes, name) for name in dir(probes)]
+    names = {item.name for item in offered if isinstance(item, probes.FunctionProbe)}
     assert "singular_values" in names
     assert names <= set(_build.PROBES)
 
@@ -452,8 +458,13 @@ def test_doctor_exits_with_1_when_the_numbers_are_wrong(monkeypatch: pytest.Monk
     assert "FAILED" in run.stdout
 
 
-def test_an_interrupted_run_keeps_its_data_and_exits_with_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C comes while the progress is shown for the second time, in a run that would take years."""
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_an_interrupted_run_keeps_its_data_and_says_by_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, code: int
+) -> None:
+    """The signal comes while the progress is shown for the second time, in a run that would take years; schedulers send
+    theirs twice."""
     from deeplinear.cli import _output
 
     calls = []
@@ -461,14 +472,19 @@ def test_an_interrupted_run_keeps_its_data_and_exits_with_130(tmp_path: Path, mo
     def press(now: object) -> None:
         calls.append(now)
         if len(calls) == 2:
-            raise KeyboardInterrupt
+            try:
+                signal.raise_signal(getattr(signal, number))
+            finally:
+                if number != "SIGINT":
+                    signal.raise_signal(getattr(signal, number))
 
     monkeypatch.setattr(_output, "progress_bar", lambda description: contextlib.nullcontext(press))
     endless = ["--widths", "2,2,2", "--method", "gd", "--lr", "1e-9", "--until-loss", "1e-9", "--max-steps", "1e15"]
     run = dln("simulate", *endless, "--out", tmp_path, "--no-plot", "--json")
-    assert run.exit_code == 130
+    assert run.exit_code == code
     assert "interrupted" in run.stderr
-    assert json.loads(run.stdout)["outcome"] == "interrupted"
+    told = json.loads(run.stdout)
+    assert (told["outcome"], told["exit_code"]) == ("interrupted", code)
     assert Trajectory.load(tmp_path / "run").result.name == "interrupted"
 
 
@@ -480,21 +496,81 @@ class Press(MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == {name!r}:
             sys.meta_path.remove(self)
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal({number})
 
 sys.meta_path.insert(0, Press())
 from deeplinear.cli import main
-sys.argv = ["dln", "simulate", "--horizon", "1"]
+sys.argv = ["dln", "simulate", "--horizon", "1", "--json"]
 main()
 """
 
 
-@pytest.mark.parametrize("name", ["typer", "jax", "deeplinear.cli._build", "deeplinear.dynamics"])
-def test_an_early_interrupt_gets_one_line(name: str) -> None:
-    """Ctrl-C comes while a module is being imported."""
-    command = [sys.executable, "-c", INTERRUPTED.format(name=name)]
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("typer", "SIGINT"),
+        ("jax", "SIGTERM"),
+        ("deeplinear.cli._build", "SIGHUP"),
+        ("deeplinear.dynamics", "SIGINT"),
+    ],
+)
+def test_an_early_interrupt_gets_one_line(name: str, number: str) -> None:
+    """It comes while a module is being imported."""
+    signum = int(getattr(signal, number))
+    command = [sys.executable, "-c", INTERRUPTED.format(name=name, number=signum)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "dln: interrupted before there was a result.")
+    assert (run.returncode, run.stderr) == (128 + signum, "dln: interrupted before there was a result.\n")
+    error = {"kind": "interrupted", "message": "interrupted before there was a result."}
+    assert json.loads(run.stdout) == {"ok": False, "command": "simulate", "exit_code": 128 + signum, "error": error}
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As nohup has it."""
+    code = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from deeplinear.cli._interrupt import deferred, interrupts_leave, interrupts_raise
+interrupts_leave()
+interrupts_raise()
+with deferred():
+    signal.raise_signal(signal.SIGHUP)
+signal.raise_signal(signal.SIGHUP)
+print("still here")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "still here\n"
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_second_signal_is_an_echo_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(_interrupt.time, "monotonic", lambda: now[0])
+    _interrupt.interrupts_raise()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGHUP)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    now[0] += 2 * _interrupt.TWICE
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert _interrupt.exit_code() == 128 + signal.SIGTERM
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_an_interrupt_waits_until_results_are_written(tmp_path: Path, number: str) -> None:
+    def slow(to: Path) -> list[Path]:
+        signal.raise_signal(getattr(signal, number))
+        (to / "a.csv").write_text("whole")
+        return [to / "a.csv"]
+
+    _interrupt.interrupts_raise()
+    Written("x", [tmp_path / "a.csv"], force=False).write(slow)
+    assert (tmp_path / "a.csv").read_text() == "whole"
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(getattr(signal, number))
 
 
 def test_an_interrupt_that_a_destructor_loses_is_not_spoken_of() -> None:
@@ -519,6 +595,31 @@ except KeyboardInterrupt:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout == "noticed\n"
     assert "OSError: full" in run.stderr and "KeyboardInterrupt" not in run.stderr and "half made" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "check list",
+        "check list --json",
+        "check show exact/theorem-4.3",
+        "--help",
+        "--version",
+        "simulate --what --json",
+    ],
+)
+@pytest.mark.parametrize("both", [False, True])
+def test_a_reader_that_goes_away_is_no_failure(arguments: str, both: bool) -> None:
+    """As in `| head -1`: the program ends as one that SIGPIPE ends, and without a word."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "deeplinear.cli", *arguments.split()]
+    errors = writer if both else subprocess.PIPE
+    run = subprocess.run(command, stdout=writer, stderr=errors, text=True, check=False)
+    os.close(writer)
+    refused = "--what" in arguments
+    assert run.returncode == (2 if refused else 141)
+    assert both or (run.stderr.startswith("dln: No such option: --what") if refused else not run.stderr)
 
 
 @pytest.mark.parametrize("columns", [40, 98, 160])

@@ -70,11 +70,12 @@ def test_run_stores_and_takes_from_the_store(tmp_path: Path) -> None:
     (member,) = first["members"]
     assert member["status"] == "completed" and member["spec"]["points"] == 7
     assert {"data.nc", "figure.pdf", "figure.png", "figure.svg"} <= set(member["files"])
-    assert all(claim["holds"] for claim in member["claims"])
+    assert all(claim["holds"] is None for claim in member["claims"])  # no preset has seven points
     again = told("experiment", "run", FIG, *SMALL, "--store", tmp_path)
     assert again["members"][0]["status"] == "stored" and again["members"][0]["folder"] == member["folder"]
     shown = dln("experiment", "run", FIG, *SMALL, "--store", tmp_path)
-    assert "✓ holds" in shown.stdout and "(stored)" in shown.stdout
+    assert "– not told" in shown.stdout and "(stored)" in shown.stdout
+    assert "claims have no verdict: their bounds were set for the presets" in " ".join(shown.stdout.split())
     anew = told("experiment", "run", FIG, *SMALL, "--store", tmp_path, "--again")
     assert anew["members"][0]["status"] == "completed"
 
@@ -121,7 +122,7 @@ def test_a_claim_that_fails_is_exit_1_and_a_run_that_breaks_is_exit_3(
     from deeplinear.experiments import Claim, _compute, _registry
 
     chosen = experiment(FIG)
-    wrong = dataclasses.replace(chosen, claims=lambda dataset, spec: [Claim.at_most("always", 2.0, 1.0)])
+    wrong = dataclasses.replace(chosen, claims=lambda dataset, spec: [Claim.at_most("always", 2.0, 1.0, general=True)])
     monkeypatch.setitem(_registry._ALL, FIG, wrong)
     result = told("experiment", "run", FIG, *SMALL, "--store", tmp_path, code=1)
     assert result["members"][0]["claims"][0]["holds"] is False
@@ -289,8 +290,8 @@ def test_examine_a_problem_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monke
     from deeplinear.theory import _registry
 
     # A copy: what `delitem` puts back comes last, and the order of the checks would stay changed.
-    others = {name: check for name, check in _registry._ALL.items() if name not in GEODESICS}
-    assert len(others) == len(_registry._ALL) - len(GEODESICS)
+    others = {one.id: one for one in checks() if one.id not in GEODESICS}
+    assert len(others) == len(checks()) - len(GEODESICS)
     monkeypatch.setattr(_registry, "_ALL", others)
     np.save(tmp_path / "target.npy", [[1.0, 0.5], [2.0, 1.0]])
     np.save(tmp_path / "mask.npy", [[1.0, 1.0], [0.0, 1.0]])

@@ -13,6 +13,7 @@ from deeplinear.cli._main import app
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import UsageError
 from deeplinear.cli._tables import column_places, read_entries, read_table
+from deeplinear.readers import FileError
 
 NUMBERS = [[1.0, 2.0], [3.0, -0.5]]
 
@@ -83,7 +84,7 @@ def test_no_command_writes_over_what_it_reads(
     for name in ("run", "exact"):
         Path(f"{name}.json").write_text('loss = "squared"\nwidths = [2, 2, 2]\nhorizon = 1.0\n')
     if lost == "run.nc":
-        assert dln("simulate", "--widths", "2,2,2", "--horizon", 1, "--out", ".", "--no-plot").exit_code == 0
+        assert dln("simulate", "--widths", "2,2,2", "--horizon", 1, "--out", ".", "--no-plot", "--force").exit_code == 0
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     run = dln(*arguments.split())
     assert run.exit_code == 2 and run.stderr.count("\n") == 1
@@ -131,7 +132,7 @@ def test_arrays_that_are_none_are_refused(tmp_path: Path, text: str, message: st
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"1,2\n\xff\xfe")
     for read in (read_array, read_table):
-        with pytest.raises(UsageError, match="it is no text in UTF-8"):
+        with pytest.raises(FileError, match="it is not text in UTF-8"):
             read(str(tmp_path / "a.csv"), "DATA")
 
 
@@ -255,35 +256,6 @@ def test_commas_between_numbers_are_no_decimal_commas(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_table(kept(tmp_path / "a.txt", text), "DATA").values, NUMBERS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "others", "kept_too"),
-    [
-        ("regress table.csv --targets b -o .", ["predictions.csv", "regression.png", "regression.svg"], []),
-        ("complete gaps.csv -o full.csv --depth 2 --width 3", ["full-spread.csv"], ["full.png", "predictions.csv"]),
-        ("geodesic a.csv b.csv --depth 2 --out .", ["geodesic.png", "geodesic.svg"], ["predictions.csv"]),
-        ("simulate --widths 2,2 --horizon 1 --points 3 --out .", ["run.png"], ["exact.png"]),
-        ("extrapolate response.csv --out .", ["response-continued.svg"], ["response.svg"]),
-    ],
-)
-def test_files_of_an_earlier_run_are_not_left_beside_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, others: list[str], kept_too: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.savetxt("table.csv", np.random.default_rng(0).normal(size=(20, 2)), delimiter=",", header="a,b", comments="")
-    Path("gaps.csv").write_text("1,2,3\n2,4,6\n3,6,\n4,8,12\n5,,15\n")
-    Path("a.csv").write_text("1,0\n0,1\n")
-    Path("b.csv").write_text("2,0\n0,1\n")
-    np.savetxt("response.csv", 0.5 ** np.arange(9))
-    for name in (*others, *kept_too):
-        Path(name).touch()
-    run = dln(*arguments.split(), "--no-plot")
-    assert run.exit_code == 0 and not any(Path(name).exists() for name in others)
-    assert all(f"dln: {name} was of an earlier run, and is removed.\n" in run.stderr for name in others)
-    assert all(Path(name).exists() for name in kept_too)
-    assert ("full.png was there before" in run.stderr) == ("full.png" in kept_too)
-    assert "removed" not in dln(*arguments.split(), "--no-plot").stderr
-
-
 def test_numbers_in_the_first_line_are_names_if_told_so(tmp_path: Path) -> None:
     inputs = np.random.default_rng(0).normal(size=60)
     rows = np.column_stack([inputs, 2 * inputs + np.r_[0, inputs[:-1]]])
@@ -300,10 +272,10 @@ def test_numbers_in_the_first_line_are_names_if_told_so(tmp_path: Path) -> None:
 
 def test_a_text_under_the_name_of_an_archive_holds_no_python_objects(tmp_path: Path) -> None:
     file = kept(tmp_path / "a.npz", "1,2\n3,4\n")
-    with pytest.raises(UsageError, match="but: it is no file of NumPy"):
+    with pytest.raises(FileError, match="it is not a whole archive of arrays"):
         read_array(file, "A")
     np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(UsageError, match="but: it holds Python objects"):
+    with pytest.raises(FileError, match="holds Python objects; save it as an array of numbers"):
         read_array(str(tmp_path / "o.npy"), "A")
 
 

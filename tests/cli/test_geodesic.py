@@ -27,6 +27,8 @@ def files(tmp_path: Path) -> Path:
     for name, matrix in matrices.items():
         np.savetxt(tmp_path / f"{name}.csv", matrix, delimiter=",", fmt="%.17g")
     np.savetxt(tmp_path / "wide.csv", np.ones((2, 3)), delimiter=",")
+    np.savetxt(tmp_path / "three.csv", np.eye(3), delimiter=",")
+    np.savetxt(tmp_path / "diagonal.csv", np.diag([3.0, 0.5]), delimiter=",")
     np.savetxt(tmp_path / "singular.csv", np.ones((2, 2)), delimiter=",")
     return tmp_path
 
@@ -51,6 +53,19 @@ def test_length_path_and_picture(files: Path) -> None:
     assert "1.12223528635" in text and "end missed by" in text and "No closed form" in text
 
 
+def test_only_the_bound_certifies_the_shortest(files: Path) -> None:
+    """Between commuting matrices the length is the bound, √3 ‖s(A)^(1/3) - s(B)^(1/3)‖; between A and B it is not."""
+    flags = ["--depth", 3, "--out", files, "--no-plot"]
+    sure = dln("geodesic", files / "I.csv", files / "diagonal.csv", *flags, "--json")
+    told = json.loads(sure.stdout)
+    length = math.sqrt(3) * math.hypot(3 ** (1 / 3) - 1, 1 - 0.5 ** (1 / 3))
+    assert told["shortest"] is True and told["length"] == pytest.approx(length, rel=1e-12)
+    assert "not certified" not in dln("geodesic", files / "I.csv", files / "diagonal.csv", *flags).stdout
+    assert "not certified" in dln("geodesic", files / "A.csv", files / "B.csv", *flags).stdout
+    text = " ".join(dln("geodesic", "--help").stdout.replace("│", " ").split())
+    assert "certified to be the shortest where its length is that bound" in text
+
+
 def test_a_closed_form_is_told(files: Path) -> None:
     run = dln("geodesic", files / "I.csv", files / "turn.csv", "--depth", "inf", "--out", files, "--no-plot", "--json")
     told = json.loads(run.stdout)
@@ -63,12 +78,14 @@ def test_a_closed_form_is_told(files: Path) -> None:
     ("start", "end", "depth", "points", "words"),
     [
         ("A", "mirror", 2, 11, "their distance is infinite"),
-        ("A", "wide", 2, 11, "shape"),
+        ("A", "wide", 2, 11, "wide.csv must hold a square matrix, but holds 2 x 3"),
+        ("wide", "A", 2, 11, "wide.csv must hold a square matrix, but holds 2 x 3"),
+        ("A", "three", 2, 11, "three.csv must hold a matrix of the shape of A, 2 x 2, but holds 3 x 3"),
         ("A", "singular", 2, 11, "full rank"),
         ("A", "missing", 2, 11, "readable file"),
-        ("A", "B", 0, 11, "--depth must be a positive whole number or inf, but is '0'"),
+        ("A", "B", 0, 11, "--depth must be a positive whole number of at most 1000000, or inf, but is '0'"),
         ("A", "B", "x", 11, "--depth must be"),
-        ("A", "B", 2, 1, "--points must be a whole number of at least 2, but is '1'"),
+        ("A", "B", 2, 1, "--points must be a whole number of at least 2 and at most 1000000, but is '1'"),
     ],
 )
 def test_refusals(files: Path, start: str, end: str, depth: object, points: int, words: str) -> None:

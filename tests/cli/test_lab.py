@@ -1,5 +1,6 @@
 """`dln lab`: who may reach it, ports, and what is missing. What it serves is tested in tests/lab."""
 
+import signal
 import socket
 from pathlib import Path
 
@@ -46,3 +47,21 @@ def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     assert "must be a folder" in told("--store", str(path))
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_an_interrupt_ends_the_server_cleanly(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import uvicorn
+
+    def serve(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        for bound in sockets:
+            bound.close()
+        with server.capture_signals():  # as the server does while it runs; the signals are raised again after
+            signal.raise_signal(getattr(signal, number))
+            ended.append(server.should_exit)
+
+    ended: list[bool] = []
+    monkeypatch.setattr(uvicorn.Server, "run", serve)
+    result = CliRunner().invoke(app, ["lab", "--no-browser", "--no-warm", "--port", "0"])
+    assert (result.exit_code, ended) == (0, [True]), result.output

@@ -80,7 +80,10 @@ def test_fit_predict_and_files(tmp_path: Path, data: np.ndarray) -> None:
         (("data.csv", "--targets", "y1,y1"), "--targets: each column must be named once"),
         (("data.csv", "--targets", "y1", "--features", "a,y1"), "--features must not name a target, but names 'y1'"),
         (("data.csv", "--targets", "a,b,c,y1,y2"), "DATA must hold a column besides the targets"),
-        (("data.csv", "--targets", "y1", "--depth", "0"), "--depth must be a whole number of at least 1, but is '0'"),
+        (
+            ("data.csv", "--targets", "y1", "--depth", "0"),
+            "--depth must be a whole number of at least 1 and at most 256, but is '0'",
+        ),
         (("data.csv", "--targets", "y1", "--method", "newton"), "--method must be a known name"),
         (("data.csv", "--targets", "y1", "--held-out", "1"), "--held-out must be"),
         (("data.csv", "--targets", "y1", "--predict", "half.csv"), "--predict: half.csv must have the column 'b'"),

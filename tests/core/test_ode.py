@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 
-from deeplinear.core import AbstractField, AbstractIntegrator, Stabilised, phi
+from deeplinear.core import AbstractField, AbstractIntegrator, Exponential, Stabilised, phi
+from deeplinear.core._coefficients import DOPRI8, TSIT5
 from zoo import ALL_INTEGRATORS
 
 
@@ -131,3 +134,33 @@ def test_stabilised_methods_damp_the_whole_spectrum(case, product: float) -> Non
     assert amplification.max() <= 1 + 1e-10
     # Away from zero the damping is strict.
     assert amplification[np.asarray(rates) * product > 5].max(initial=0.0) < 0.99
+
+
+@pytest.mark.parametrize(("own", "known"), [(TSIT5, diffrax.Tsit5), (DOPRI8, diffrax.Dopri8)], ids=["tsit5", "dopri8"])
+def test_the_coefficients_are_those_of_diffrax_to_the_last_digit(own, known) -> None:
+    assert own.rows == tuple(tuple(row.tolist()) for row in known.tableau.a_lower)
+    assert (*own.rows[-1], 0.0) == tuple(known.tableau.b_sol.tolist()) and own.error == tuple(
+        known.tableau.b_error.tolist()
+    )
+
+
+def test_an_exponential_step_is_exact_for_a_chain_whose_far_end_is_many_links_away() -> None:
+    """A linear field is solved in one step of any size: by SciPy's exponential of the matrix."""
+
+    class Linear(AbstractField):
+        matrix: Float[Array, "size size"]
+
+        def __call__(self, y):
+            return self.matrix @ y
+
+        def linearize(self, y):
+            return self.matrix @ y, lambda v: self.matrix @ v
+
+    size, length = 12, 3.0
+    matrix = np.eye(size, k=1) + np.eye(size, k=-1) - 2 * np.eye(size)
+    matrix[-2:-1, -1] = matrix[-1, -2:-1] = 0.0  # the last entry is linked to none and stays zero to the last bit
+    start = np.eye(size)[0]
+    field = Linear(jnp.asarray(matrix))
+    step = Exponential().step(field, jnp.asarray(start), field(start), jnp.asarray(length), jnp.ones(()), jnp.ones(()))
+    np.testing.assert_allclose(step.y, expm(length * matrix) @ start, atol=1e-14)
+    assert float(step.y[-1]) == 0.0

@@ -153,7 +153,7 @@ def test_cifar_says_what_is_wrong(tmp_path: Path) -> None:
     write_binary(tmp_path, 10, drawn(10, 0))
     broken = tmp_path / "data_batch_3.bin"
     broken.write_bytes(broken.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"data_batch_3.bin must hold records of 3073 bytes"):
+    with pytest.raises(ValueError, match=r"data_batch_3.bin: it must hold records of 3073 bytes"):
         cifar(tmp_path)
     broken.write_bytes(bytes([10]) + bytes(3072))
     with pytest.raises(ValueError, match="label 10, but labels must be below 10"):
@@ -185,11 +185,11 @@ def test_pickles_that_ask_for_more_than_bytes_are_refused(tmp_path: Path) -> Non
     ):
         for content in (program, {**good, b"more": program}, {**good, b"labels": [program]}):
             hostile.write_bytes(pickle.dumps(content, protocol=2))
-            with pytest.raises(ValueError, match=rf"data_batch_2 .* it asks for {name}, and only arrays of bytes"):
+            with pytest.raises(ValueError, match=rf"data_batch_2: it asks for {name}, and only arrays of bytes"):
                 cifar(tmp_path)
             assert not trace.exists()
     hostile.write_bytes(b"cos\nsystem\n(S'touch " + str(trace).encode() + b"'\ntR.")
-    with pytest.raises(ValueError, match=r"data_batch_2 .* it asks for os\.system"):
+    with pytest.raises(ValueError, match=r"data_batch_2: it asks for os\.system"):
         cifar(tmp_path)
     assert not trace.exists()
     pickle.loads(pickle.dumps(Planted(os.system, f"touch {trace}")))  # the plant does work
@@ -221,10 +221,10 @@ def test_the_python_version_says_what_is_wrong(tmp_path: Path) -> None:
     whole = python2(good)
     for cut in (0, 1, 30, len(whole) // 2, len(whole) - 1):
         (tmp_path / "test").write_bytes(whole[:cut])
-        with pytest.raises(ValueError, match="test is not a file of the Python version, or is damaged"):
+        with pytest.raises(ValueError, match=r"cannot read .*test: .*take the file that its authors publish"):
             cifar(tmp_path, 100)
     (tmp_path / "test").write_bytes(whole.replace(struct.pack("<ii", 2, 3072)[:4], struct.pack("<i", 7), 1))
-    with pytest.raises(ValueError, match="test is not a file of the Python version, or is damaged"):
+    with pytest.raises(ValueError, match=r"cannot read .*test: .*take the file that its authors publish"):
         cifar(tmp_path, 100)
     (tmp_path / "test").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no test\. Unpack"):
@@ -244,7 +244,7 @@ def test_damaged_compressed_files_are_named(how: str, tmp_path: Path) -> None:
     name = "t10k-images-idx3-ubyte"
     (tmp_path / name).unlink()
     (tmp_path / f"{name}.gz").write_bytes(spoiled(idx(arrays[name]))[how])
-    with pytest.raises(ValueError, match=rf"{name}\.gz cannot be unpacked: .*cut off or damaged; fetch it again"):
+    with pytest.raises(ValueError, match=rf"{name}\.gz: it cannot be unpacked \(.*restore the file"):
         fashion_mnist(tmp_path)
     for version in ("python", "binary"):
         folder = tmp_path / version
@@ -256,7 +256,7 @@ def test_damaged_compressed_files_are_named(how: str, tmp_path: Path) -> None:
         file = folder / ("train" if version == "python" else "train.bin")
         file.with_name(f"{file.name}.gz").write_bytes(spoiled(file.read_bytes())[how])
         file.unlink()
-        with pytest.raises(ValueError, match=rf"^datasets: {file}\.gz cannot be unpacked"):
+        with pytest.raises(ValueError, match=rf"^cifar: cannot read {file}\.gz: it cannot be unpacked"):
             cifar(folder, 100)
 
 
@@ -296,16 +296,16 @@ def test_fashion_mnist(tmp_path: Path, seed: int) -> None:
     ("name", "content", "message"),
     [
         ("t10k-labels-idx1-ubyte", idx(np.zeros(2, np.uint8))[:-1], "must have 2 bytes after its head"),
-        ("t10k-labels-idx1-ubyte", b"nothing of the kind", "is not an array of bytes in the format idx.* 0, 0, 8, 1"),
-        ("t10k-labels-idx1-ubyte", idx(np.zeros((2, 1), np.uint8)), "is not an array of bytes in the format idx"),
+        ("t10k-labels-idx1-ubyte", b"nothing of the kind", "it is not in the format idx, which begins with 0, 0, 8, 1"),
+        ("t10k-labels-idx1-ubyte", idx(np.zeros((2, 1), np.uint8)), "it is not in the format idx"),
         ("t10k-labels-idx1-ubyte", idx(np.zeros(3, np.uint8)), "3 labels, which do not belong together"),
         ("t10k-labels-idx1-ubyte", idx(np.array([3, 10], np.uint8)), "has a label 10, but labels must be below 10"),
         ("train-labels-idx1-ubyte", idx(np.full(5, 200, np.uint8)), "has a label 200"),
         ("t10k-images-idx3-ubyte", idx(np.zeros((2, 20, 20), np.uint8)), r"28 x 28 bytes, but has shape \(2, 20, 20\)"),
         ("train-images-idx3-ubyte", idx(np.zeros((5, 28, 27), np.uint8)), r"but has shape \(5, 28, 27\)"),
-        ("train-images-idx3-ubyte", idx(np.zeros((0, 28, 28), np.uint8)), r"but has shape \(0, 28, 28\)"),
+        ("train-images-idx3-ubyte", idx(np.zeros((0, 28, 28), np.uint8)), r"its shape \(0, 28, 28\) is empty"),
         ("train-images-idx3-ubyte", idx(np.zeros((5, 784), np.uint8)), "format idx, which begins with 0, 0, 8, 3"),
-        ("train-images-idx3-ubyte", bytes([0, 0, 8, 3, 0, 0]), "is not an array of bytes in the format idx"),
+        ("train-images-idx3-ubyte", bytes([0, 0, 8, 3, 0, 0]), "it is not in the format idx"),
         # Lengths whose product is 0 in 64 bits.
         (
             "train-images-idx3-ubyte",

@@ -120,6 +120,43 @@ def test_curvature_and_step_size(learner: Diagnosis) -> None:
     assert line(learner, "at a balanced minimum").standing is STANDING.silent
 
 
+def test_numbers_on_inputs_that_are_not_white_behind_a_bottleneck() -> None:
+    """3-2-3 on inputs of scales 3, 2, 1 with noise: losses by truncation, the step by central differences."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 80)) * np.array([[3.0], [2.0], [1.0]])
+    y = TARGET @ x + 0.5 * rng.standard_normal((3, 80))
+    values, vectors = np.linalg.eigh(x @ x.T / 80)
+    root, inverse = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
+    seen = np.linalg.lstsq(x.T, y.T, rcond=None)[0].T @ root
+    constant = 0.5 * np.sum((seen @ inverse @ x - y) ** 2) / 80
+    left, sigma, right = np.linalg.svd(seen)
+
+    def factors(product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        u, s, vt = np.linalg.svd(product)
+        return np.sqrt(s[:2])[:, None] * vt[:2], u[:, :2] * np.sqrt(s[:2])
+
+    def gradient(point: np.ndarray) -> np.ndarray:
+        a, b = point[:6].reshape(2, 3), point[6:].reshape(3, 2)
+        error = (b @ a @ x - y) @ x.T / 80
+        return np.concatenate([(b.T @ error).ravel(), (error @ a.T).ravel()])
+
+    first, second = factors(0.1 * TARGET)
+    found = diagnose(Problem(DeepLinear((3, 2, 3)), Regression.from_data(x, y)), (first, second), theorems=False)
+    best = np.concatenate([w.ravel() for w in factors((left[:, :2] * sigma[:2]) @ right[:2] @ inverse)])
+    assert np.abs(gradient(best)).max() < 1e-10
+    columns = [(gradient(best + 1e-5 * e) - gradient(best - 1e-5 * e)) / 2e-5 for e in np.eye(12)]
+    highest = np.linalg.eigvalsh(np.array(columns))[-1]
+    assert line(found, "largest step of gradient descent").value == pytest.approx(2 / highest, rel=1e-8)
+    assert "white only to" in line(found, "rate, stiffness").reason
+    levels = [constant + 0.5 * np.sum(sigma[k:] ** 2) for k in range(3)]
+    assert line(found, "the widths carry").value == pytest.approx(levels[2], rel=1e-9)
+    np.testing.assert_allclose(line(found, "saddles that can lie ahead").value, levels[1:2], rtol=1e-9)
+    np.testing.assert_allclose(line(found, "strengths of the modes").value, sigma, rtol=1e-9)
+    loss = 0.5 * np.sum((second @ first @ x - y) ** 2) / 80
+    own = next(finding for finding in found.topic("task") if finding.statement == "loss")
+    assert levels[1] < loss < levels[0] and own.value == pytest.approx(loss, rel=1e-12)
+
+
 def test_a_sign_that_cannot_be_learnt() -> None:
     """From a determinant of the wrong sign balanced layers end at a saddle with the loss s²/2 of the weakest mode."""
     found = diagnose(SQUARED, two_layers(0.0, -1.0), simulate=True, theorems=False, flow=FLOW)

@@ -1,6 +1,7 @@
 """Arguments of `simulate`, `ensemble` and `resume`: what is accepted, and one sentence for what is not."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 
@@ -237,6 +238,24 @@ def test_a_trajectory_without_a_state_does_not_go_on() -> None:
         resume(run, DECAY.problem, GradientDescent(0.1), horizon=5)
     with pytest.raises(TypeError, match="trajectory must be a Trajectory"):
         unchecked(resume)(3, DECAY.problem, times=[2.0])
+
+
+@pytest.mark.parametrize("method", [GradientFlow(), GradientDescent(0.01)])
+def test_a_rule_from_above_waits_until_the_value_is_there(method) -> None:
+    params = (0.1 * jnp.eye(2),)
+    problem = Problem(DeepLinear((2, 2)), SquaredDistance(3.0 * np.eye(2)))
+    run = simulate(problem, params, method, until=until(trace, above=2.0))
+    end = float(np.trace(run.params[0]))
+    assert 2.0 <= end < 2.1 and run.rule == "trace above 2"
+    # Of the flow 6 - 5.8 e^{-t}, of descent the same with powers of 0.99.
+    rate = 1.0 if isinstance(method, GradientFlow) else -math.log(0.99)
+    assert end == pytest.approx(6 - 5.8 * math.exp(-rate * float(run.final_time)), rel=1e-4)
+
+
+def test_a_run_goes_on_from_a_time_that_is_recorded_already() -> None:
+    half = simulate(DECAY.problem, DECAY.params, times=[0.0, 1.0])
+    rest = resume(half, DECAY.problem, times=[1.0, 1.5, 2.0])
+    np.testing.assert_array_equal(rest.times, [1.5, 2.0])
 
 
 def test_rules_of_one_kind_and_another() -> None:

@@ -1,12 +1,15 @@
 """Many small flows side by side: each member does what it does alone, whoever is beside it."""
 
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import deeplinear.dynamics._driver as _driver
 import deeplinear.dynamics._queue as _queue
 from deeplinear.core import RESULTS, AbstractField, Stabilised
 from deeplinear.core._machine import SHARE
@@ -174,3 +177,22 @@ def test_few_members_and_wide_networks_are_moved_one_by_one(members: int, size: 
 def test_numbers_of_lanes_are_few() -> None:
     assert {few_lanes(members, 27) for members in range(32, 5000)} == {16, 64}
     assert {many_lanes(members, 300) for members in (20, 300, 30_000, 10**6)} == {32, 512, 2048}
+
+
+def test_the_last_members_are_shared_out_among_the_workers() -> None:
+    """Each takes its part of those that wait, as many as there are workers not yet away."""
+    queue = _queue.Queue.__new__(_queue.Queue)
+    queue.workers, queue.away, queue.ready = 3, 0, threading.Condition()
+    queue.queues = {"explicit": list(range(7)), "stabilised": [], "alone": []}
+    taken = []
+    while queue.queues["explicit"]:
+        ids, _ = queue.take(16)
+        taken.append(ids.tolist())
+    assert taken == [[0, 1, 2], [3, 4], [5, 6]]
+
+
+def test_records_of_a_chunk_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_driver, "WINDOW_BYTES", 100_000)
+    driver = SimpleNamespace(size=50, lanes=0, every=1, times=())
+    rooms = [_driver.Driver.room(driver, members) for members in (1, 10, 100, 10_000)]
+    assert rooms == [64, 25, 2, 1]

@@ -371,7 +371,7 @@ def test_any_number_may_keep_one_run_at_once(trained: tuple[Path, Plasticity], t
 
     def keep(_: int) -> None:
         for _ in range(3):
-            together.wait(20)
+            together.wait(300)
             save_checkpoint(tmp_path, "content", run)
 
     with ThreadPoolExecutor(4) as pool:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deeplinear.core import RESULTS, NumericalError
+from deeplinear.core import RESULTS, NumericalError, tsit5
 from deeplinear.dynamics import (
     Adam,
     GradientDescent,
@@ -281,3 +281,12 @@ def test_progress_is_reported() -> None:
     seen = []
     simulate(DECAY.problem, DECAY.params, times=[0.0, 1.0], progress=seen.append)
     assert seen[-1].ended == 1 and seen[-1].fraction == 1.0 and seen[-1].members == 1
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-9])
+def test_the_controller_takes_no_step_back_on_a_smooth_flow(rtol: float) -> None:
+    """Its steps grow by little when the last one was near the tolerance: counted, not timed."""
+    problem = Problem(DeepLinear((3, 3, 3)), SquaredDistance(np.diag([3.0, 2.0, 1.0])))
+    start = (0.1 * jnp.eye(3) + 0.02 * jnp.asarray(np.random.default_rng(0).normal(size=(3, 3))), 0.1 * jnp.eye(3))
+    run = simulate(problem, start, GradientFlow(rtol, integrator=tsit5()), horizon=2.0)
+    assert run.stats["accepted_steps"] >= 10 and run.stats["rejected_steps"] == 0

@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -210,3 +211,12 @@ def test_refusals() -> None:
         layer_variances(Orthogonal(), (2, 2, 2))
     with pytest.raises(ValueError, match=r"the gains of init must have shape \(2\), but has shape \(3,\)"):
         expected_lambda(Scaled([1.0, 2.0, 3.0]), 1.0, 1.0)
+
+
+def test_variances_may_be_traced() -> None:
+    widths, given = (4, 3, 5), jnp.array([0.3, 0.2])
+    found = jax.jit(lambda variances: balance_spread(widths, variances))(given)
+    for part, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(balance_spread(widths, given)), strict=True):
+        np.testing.assert_allclose(part, wanted, rtol=1e-13)
+    with pytest.raises(ValueError, match="variances must not be negative, but holds -1"):
+        balance_spread(widths, [1.0, -1.0])

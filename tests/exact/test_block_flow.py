@@ -422,3 +422,13 @@ def test_time_derivatives_at_the_start() -> None:
 def test_no_plateau_above_the_limit() -> None:
     assert block_flow(2, 1e3, 5.0, blocks=3).plateau_time == 0
     assert block_flow(5, 1e-150, 5.0, blocks=3).plateau_time == np.inf
+
+
+def test_levels_on_the_way_down_of_the_smaller_value() -> None:
+    """Starts above the limit, the first eigenvalue below the second: what falls by less than e, against the flow."""
+    flow = block_flow_from(3, 1.2, 1.4, blocks=3)
+    end, start = float(flow.limit.sigma_1), 1.2**3
+    assert float(flow.limit.log_ratio) < 0 and 1 < start / end < np.e
+    levels = np.linspace(end, start, 6)[1:-1]
+    times = flow.time_to(sigma_1=levels)
+    np.testing.assert_allclose(np.asarray(flow.eigenvalues(times)[0]) ** 3, levels, rtol=1e-11)

@@ -398,3 +398,11 @@ def test_values_at_the_ends_of_their_range(value: float) -> None:
     """Depth 2 by hand: the ratio is ((m - 1)/(m + d - 1))^2 for every value."""
     limit = block_limit(2, 0.1, 2.0, blocks=3, value=value)
     np.testing.assert_allclose([limit.sigma_1, limit.sigma_2], value * 3 * np.array([16, 1]) / 18, rtol=ALGEBRA)
+
+
+def test_the_logarithm_of_the_second_value_is_that_of_the_value() -> None:
+    """Also where both are of one order, and where the first start is the smaller one."""
+    for alpha, m, low, high in ((20.0, 1.2, 0.1, 1.0), (2.0, 1.5, 1.0, 10.0)):
+        found = limits(3, alpha, m, blocks=3)
+        assert low < float(found.log_ratio) < high
+        np.testing.assert_allclose(np.exp(found.log_sigma_2), found.sigma_2, rtol=ALGEBRA)

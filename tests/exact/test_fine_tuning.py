@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from scipy.linalg import polar
 
 from deeplinear.core import HypothesisError
 from deeplinear.exact import added_feature, fine_tune_losses, rebalance
@@ -80,6 +81,25 @@ def test_layers_that_are_not_balanced_and_bases_that_are_not_seen(seed: int) -> 
     first, second = rebalance(silent, 9.0)
     np.testing.assert_allclose(second, 3 * np.asarray(silent[1]), atol=ROUNDING)
     assert not np.any(first)
+
+
+@pytest.mark.covers("exact:F30")
+@pytest.mark.parametrize(("sizes", "larger"), [((0.5, 2.0), 1), ((2.0, 0.5), 0)])
+def test_the_larger_layer_shows_the_hidden_basis(sizes: tuple[float, float], larger: int, seed: int) -> None:
+    """Layers that are not balanced show two bases: the polar factors of W₁V and of W₂ᵀU with normalised columns."""
+    rng = np.random.default_rng(seed)
+    first, second = (size * rng.normal(size=(3, 3)) for size in sizes)
+    left, values, right_t = np.linalg.svd(second @ first)
+    bases = []
+    for seen in (first @ right_t.T, second.T @ left):
+        bases.append(polar(seen / np.linalg.norm(seen, axis=0))[0])
+    assert np.linalg.norm(bases[0] - bases[1]) > 1e-3
+    lam = 1.5
+    middle = np.sqrt(values**2 + lam**2 / 4)
+    below, above = np.sqrt(middle - lam / 2), np.sqrt(middle + lam / 2)
+    found = rebalance((jnp.asarray(first), jnp.asarray(second)), lam)
+    np.testing.assert_allclose(found[0], bases[larger] * below @ right_t, atol=1e-11)
+    np.testing.assert_allclose(found[1], left * above @ bases[larger].T, atol=1e-11)
 
 
 @pytest.mark.covers("exact:F30", "exact:F35")

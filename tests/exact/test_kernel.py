@@ -198,3 +198,8 @@ def test_vanishing_kernels_and_wrong_shapes() -> None:
         kernel_distance_full(jnp.zeros((2, 2)), jnp.eye(2))
     with pytest.raises(ValueError, match="inputs must have shape"):
         tangent_kernel(network(2, 1.0), np.eye(3))
+
+
+def test_inputs_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="inputs must be finite"):
+        tangent_kernel(correlations_of(jnp.ones((4, 2)), 2), np.array([[1.0], [np.nan]]))

@@ -237,3 +237,9 @@ def test_times_far_below_the_target_keep_their_digits(depth: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-11)
     # By the part of the way it is the same, to the digits that a part of the way has.
     np.testing.assert_allclose(layer_mode_time(start, 1.0, fraction=(2e-6) ** depth - 1e-6**depth), found, rtol=1e-9)
+
+
+def test_a_mode_with_two_vanishing_layers_rests() -> None:
+    """Of three layers two vanish: the product has no first derivative, and nothing moves."""
+    found = layer_mode(np.array([0.0, 1.0, 10.0, 1e3, 1e6, 1e9]), [0.0, 0.0, 1.0], 2.0)
+    np.testing.assert_array_equal(found, np.tile([0.0, 0.0, 1.0], (COUNT, 1)))

@@ -251,3 +251,8 @@ def test_fractions_beyond_the_way_stop_compiled_programs(fraction):
         jax.jit(learning_time)(fraction, 0.3, 1.5, 2.0).block_until_ready()
     with pytest.raises(Exception, match="layer_mode_time: fraction must be between 0 and 1"):
         jax.jit(lambda part: layer_mode_time([0.1, 0.1, 0.1], 1.0, fraction=part))(fraction).block_until_ready()
+
+
+def test_one_vanishing_imbalance_among_others_is_refused() -> None:
+    with pytest.raises(ValueError, match="lam must not be 0"):
+        mode_progress_lazy(1.0, np.array([0.0, 1.0]))

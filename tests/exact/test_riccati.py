@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checking import unchecked
 from deeplinear.exact import Correlations, correlations_of, eigensystem, flow_matrix, propagate, riccati_field, stacked
+from deeplinear.exact._riccati import _spectral
 
 REFERENCE = json.loads((Path(__file__).parent / "riccati_reference.json").read_text())
 """Solutions in 60 to thousands of digits, rounded; made by tools/reference_riccati.py."""
@@ -290,3 +292,28 @@ def test_bad_arguments_are_named() -> None:
         flow_matrix(np.eye(2), np.nan)
     with pytest.raises(ValueError, match="two layers"):
         stacked((jnp.eye(2),))
+
+
+@pytest.mark.parametrize("t", [1e3, 1e-3])
+def test_a_spectral_function_is_differentiated_at_any_time(t: float) -> None:
+    """Gaps are small or large by what they are times t: against differences of the matrix function by NumPy."""
+
+    def function(matrix: np.ndarray) -> np.ndarray:
+        values, vectors = np.linalg.eigh(matrix)
+        x = 2 * values * t
+        return (vectors * np.sqrt(x / np.expm1(x) / t)) @ vectors.T
+
+    values, move = np.array([1.0, 2.0, 2.5]) / t, np.array([[0.3, 1.0, 0.2], [1.0, -0.4, 0.5], [0.2, 0.5, 0.1]]) / t
+    step = 1e-5
+    wanted = (function(np.diag(values) + step * move) - function(np.diag(values) - step * move)) / (2 * step)
+
+    def ours(change: jax.Array) -> jax.Array:
+        return _spectral("shrink", jnp.asarray(values), change, jnp.asarray(t))
+
+    _, found = jax.jvp(ours, (jnp.zeros((3, 3)),), (jnp.asarray(move),))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8 * np.abs(wanted).max())
+
+
+def test_a_task_that_is_no_matrix_is_refused_with_its_shape() -> None:
+    with pytest.raises(ValueError, match=r"eigensystem: target must have shape \(any, any\), but has shape \(2,\)"):
+        unchecked(eigensystem)(np.ones(2), 0.0)

@@ -109,6 +109,12 @@ def test_structure_along_the_flow(value, revealed):
     assert np.all(np.diff(loss) <= FLOOR)
 
 
+def test_a_negative_revealed_entry_is_seen_by_itself():
+    """Its size is the violation; the diagonal of the product is positive."""
+    a, b = jnp.eye(2), jnp.array([[1.0, -0.25], [0.0, 1.0]])
+    assert float(warm_start_violations((b, a), 1.0, 0.1)["revealed entry not negative"]) == 0.25
+
+
 def test_each_violation_is_seen():
     """Layers far from the warm start break every relation."""
     a, b = jnp.array([[-0.5, -1.0], [3.0, 0.1]]), jnp.array([[0.3, -0.2], [0.5, 0.6]])

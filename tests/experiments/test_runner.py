@@ -81,7 +81,7 @@ def test_what_is_stored_is_not_run_again(one_and_two: tuple[Store, Sequence[Memb
     assert set(record.content["files"]) == {"data.nc", "figure.svg"}
     assert record.content["environment"]["versions"]["jax"] and record.content["timing"]["seconds"] > 0
     assert re.fullmatch(MOMENT, record.content["timing"]["started"])
-    assert record.content["spec"]["value"] == 1.0 and all(claim.holds for claim in record.claims)
+    assert record.content["spec"]["value"] == 1.0 and all(claim.unjudged for claim in record.claims)
     assert "sigma_2" in record.dataset()
 
 
@@ -220,6 +220,9 @@ def test_work_makes_room_before_each_task(store: Store, monkeypatch: pytest.Monk
 
 # --- Kills and interrupts ---------------------------------------------------------------------------------------------
 
+HANG = 300.0
+"""Seconds after which a program that is waited for is taken to hang."""
+
 SWEEP = ["experiment", "sweep", NAME, "value=" + ",".join(map(str, range(1, 200))), "--json"]
 SWEEP += [f"{name}={value}" for name, value in SMALL.items()]
 
@@ -237,7 +240,7 @@ def completed(store: Path) -> int:
 
 
 def wait_for(store: Path, count: int, process: subprocess.Popen) -> None:
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + HANG
     while completed(store) < count:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < limit
@@ -262,17 +265,20 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "more"), [("SIGINT", ()), ("SIGTERM", ("--executor", "processes"))])
+def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path, number: str, more: tuple[str, ...]) -> None:
+    """Ctrl-C at a terminal, and a batch scheduler, which tells every process of the job."""
     folder = tmp_path / "store"
-    with begin(folder) as process:
+    with begin(folder, *more) as process:
         wait_for(folder, 2, process)
-        os.kill(process.pid, signal.SIGINT)
+        os.killpg(process.pid, getattr(signal, number))
         try:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=HANG)
         finally:
             process.kill()
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + getattr(signal, number), err
     told = json.loads(out)
+    assert told["exit_code"] == process.returncode and told["amounts"]["failed"] == 0
     assert told["ok"] is False and len(told["members"]) >= 2
     assert completed(folder) - len(told["members"]) in (0, 1)  # the signal may come when one is stored, not yet counted
     assert "the same command goes on" in err and "Traceback" not in err

@@ -77,6 +77,7 @@ def test_override_reads_every_type() -> None:
         ({"exact": "yes"}, "must be true or false"),
         ({"depths": ""}, "must be a list"),
         ({"depths": "5..2"}, "a range must go up"),
+        ({"depths": ",".join(["1..99999"] * 1_000)}, "depths must have at most 100,000 values"),
         ({"depths": "none"}, "each of depths must be a whole number, but is 'none'"),
         ({"depths": "1_0,2"}, "each of depths must be a whole number, but is '1_0'"),
         ({"alpha": "1_0"}, "alpha must be a number, but is '1_0'"),
@@ -107,6 +108,8 @@ def test_grid_is_every_combination_once() -> None:
     ]
     with pytest.raises(ValueError, match="at least one value"):
         grid(Spec(), {"alpha": ","}, "x")
+    with pytest.raises(ValueError, match="depth must have at most 100,000 values"):
+        grid(Spec(), {"depth": ",".join(["1..99999"] * 1_000)}, "x")
     with pytest.raises(ValueError, match="a sweep may have"):
         grid(Spec(), {"depth": "1..99999", "alpha": "1,2"}, "x")
 

@@ -121,13 +121,29 @@ def test_writers_of_the_same_run_do_not_disturb_each_other(store: Store) -> None
         assert sum(pool.map(work, range(3))) == 3
 
 
-def test_what_killed_writers_left_is_removed(store: Store) -> None:
-    left, recent = store.path / "parts" / "left", store.path / "parts" / "recent"
-    for part in (left, recent):
+def test_what_killed_writers_left_is_removed_and_nothing_else(store: Store) -> None:
+    left, recent, foreign = (store.path / "parts" / name for name in ("0" * 32, "1" * 32, "engine"))
+    for part in (left, recent, foreign):
         part.mkdir(parents=True)
-    os.utime(left, (0, 0))
+    for part in (left, foreign):
+        os.utime(part, (0, 0))
     store.tidy()
-    assert not left.exists() and recent.exists()
+    assert not left.exists() and recent.exists() and foreign.exists()
+
+
+@pytest.mark.parametrize("changed", [None, "figure.svg", "notes.txt"])
+def test_a_folder_that_is_replaced_is_kept_unless_it_is_what_was_written(store: Store, changed: str | None) -> None:
+    folder = put(store).path
+    if changed is not None:
+        (folder / changed).write_text("mine")
+    put(store)
+    kept = list((store.path / "replaced").rglob(changed or "*"))
+    assert [path.read_text() for path in kept] == ([] if changed is None else ["mine"])
+    found = store.find("experiment", "paper/fig", "k1")
+    assert found is not None and {path.name for path in found.path.iterdir()} == {
+        "record.json",
+        *found.content["files"],
+    }
 
 
 def test_a_file_in_the_place_of_a_run_is_noticed_and_replaced(store: Store) -> None:

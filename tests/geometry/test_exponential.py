@@ -187,6 +187,8 @@ def test_refusals() -> None:
         geodesic(jnp.diag(jnp.array([1.0, 0.0])), 2, TIMES, momentum=eye)
     with pytest.raises(ValueError, match="momentum must be finite"):
         geodesic(eye, 2, TIMES, momentum=jnp.full((2, 2), jnp.inf))
+    with pytest.raises(ValueError, match="atol must be greater than 0"):
+        geodesic(eye, 2, TIMES, momentum=eye, atol=0.0)
     with pytest.raises(ValueError, match="exactly one of velocity and momentum"):
         geodesic(eye, 2, TIMES)
     with pytest.raises(ValueError, match="exactly one of velocity and momentum"):

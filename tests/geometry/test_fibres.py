@@ -55,6 +55,7 @@ def test_a_lift_is_balanced_and_shortest(depth: int, seed: int) -> None:
         np.testing.assert_allclose(above.T @ above, below @ below.T, atol=1e-13 * max(1.0, np.max(np.abs(x))))
     shortest = sum(float(jnp.sum(layer**2)) for layer in layers)
     assert shortest == pytest.approx(depth * np.sum(np.linalg.svd(x, compute_uv=False) ** (2 / depth)), rel=ROUNDING)
+    assert float(minimal_fibre_norm(x, depth)) == pytest.approx(shortest, rel=ROUNDING)
     rng = np.random.default_rng(seed)
     for _ in range(20 if depth > 1 else 0):  # other layers with this product are longer
         turn = rng.standard_normal((SIZE, SIZE)) + 2 * np.eye(SIZE)
@@ -120,6 +121,16 @@ def test_the_least_norm_has_its_recorded_value() -> None:
     assert float(minimal_fibre_norm(second @ first, 2)) == pytest.approx(2.57122538879811, rel=1e-13)
     assert float(minimal_fibre_norm(np.ones((2, 3)), 2)) == pytest.approx(2 * math.sqrt(6), rel=ROUNDING)
     np.testing.assert_allclose(first @ first.T - second.T @ second, [[-1.11, -0.06], [-0.06, -0.37]], atol=1e-15)
+
+
+@pytest.mark.covers("geometry:F13")
+def test_a_single_layer_of_lower_rank_has_the_tangents_of_its_rank() -> None:
+    x = np.diag([2.0, 1.0, 0.0])
+    (moves,) = horizontal_basis((jnp.asarray(x),), rank=2)
+    assert len(moves) == manifold_dimension(3, 1, 2) == 8
+    flat = np.asarray(moves).reshape(8, 9)
+    np.testing.assert_allclose(flat @ flat.T, np.eye(8), atol=ROUNDING)
+    np.testing.assert_allclose(np.asarray(moves)[:, 2, 2], 0.0, atol=ROUNDING)
 
 
 RANK, DEPTH = 2, 3

@@ -6,6 +6,7 @@ One energy, one width and one number of output times where nothing else is neede
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from scipy.integrate import solve_ivp
 
 from checking import unchecked
 from deeplinear.core import HypothesisError
-from deeplinear.geometry import Metric, PowerEnergy, matrix_flow
+from deeplinear.geometry import Metric, PowerEnergy, Scaled, free_energy, matrix_flow
+from deeplinear.geometry._charts import descent
 from deeplinear.geometry._flow import Coordinates
 from deeplinear.geometry._stretches import Limits, Log, Runner
 from deeplinear.models import Completion, SquaredDistance
@@ -244,6 +246,8 @@ def test_refusals() -> None:
             unchecked(matrix_flow)(**arguments)
 
     refused("start must be a square matrix", start=np.ones((2, 3)))
+    refused("start must be a square matrix", start=np.ones((0, 0)))
+    refused("largest must be greater than 0", largest=0.0)
     refused("start must be finite", start=np.full((3, 3), np.nan))
     refused("depth must be a positive integer or infinity", depth=0)
     refused("depth must be a positive integer or infinity", depth=2.5)
@@ -259,6 +263,11 @@ def test_refusals() -> None:
     refused("energy must be a loss", error=TypeError, energy=3.0)
     refused("one for each of 1 starts, but is 2", energy=[energy, energy])
     refused("must hold losses of one kind", energy=[energy, SquaredDistance(np.eye(3))], start=[start, start])
+    mixed = "energy must hold the entropy of the depth of the flow, inf, but holds that of depth 3"
+    for inside in (energy, PowerEnergy(2.0)):
+        refused(mixed, energy=free_energy(inside, 1.0, 3), depth=math.inf)
+        refused(mixed, energy=[Scaled(free_energy(inside, 1.0, 3), 2.0)], start=[start], depth=math.inf)
+    refused("of the flow, 3, but holds that of depth infinity", energy=free_energy(energy, 1.0, math.inf), depth=3)
     refused("rtol must be greater than 0", rtol=0.0)
     refused("gradient must be at least 0", gradient=-1.0)
     refused("steps must be at least 1", steps=0)
@@ -293,3 +302,20 @@ def test_singular_values_that_pass_close_by_on_the_way(depth: float, noise: floa
     assert all(run.status == ("time limit",) for run in runs) and int(runs[0].switches) >= 1
     assert int(runs[0].steps) < 4000
     np.testing.assert_allclose(runs[0].points, runs[1].points, atol=1e-8)
+
+
+def test_the_bound_on_the_size_may_be_small_or_infinite() -> None:
+    start = np.diag([0.3, 0.2, 0.1])
+    free = matrix_flow(DIAGONAL, start, 2, [0.1], largest=math.inf)
+    bounded = matrix_flow(DIAGONAL, start, 2, [0.1], largest=0.9)
+    np.testing.assert_allclose(bounded.points, free.points, rtol=1e-12)
+
+
+def test_the_flow_is_not_differentiated_in_its_energy() -> None:
+    point = jnp.diag(jnp.array([1.0, 0.5, 0.2]))
+
+    def moved(scale):
+        return jnp.sum(descent(Metric(2), SquaredDistance(scale * jnp.eye(3)), point)[0])
+
+    with pytest.raises(NotImplementedError, match="not in depth or energy"):
+        jax.grad(moved)(1.0)

@@ -90,6 +90,8 @@ def test_refusals() -> None:
         curve_length(curve, 2, velocity=np.eye(2))
     with pytest.raises(ValueError, match="times must be increasing"):
         curve_length(np.stack([CENTRE, SWING]), 2, times=[1.0, 0.0])
+    with pytest.raises(ValueError, match="times must be finite"):
+        curve_length(curve, 2, times=[0.0, np.inf])
     with pytest.raises(ValueError, match="at least 2 samples"):
         curve_length(CENTRE[None], 2)
     with pytest.raises(ValueError, match="depth must be a positive integer or infinity"):

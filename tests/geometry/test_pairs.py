@@ -8,6 +8,7 @@ import scipy.integrate
 import scipy.linalg
 
 from deeplinear.geometry import _paths, distance, distances, geodesic_between
+from deeplinear.geometry._collocation import solve
 from deeplinear.geometry._curvature import curvature, decomposed, field, frames_of
 
 START = np.array([[1.0, 0.2], [-0.3, 0.8]])
@@ -265,3 +266,22 @@ def test_two_rows_are_decomposed_without_a_loop(seed: int) -> None:
         np.testing.assert_allclose(
             frames @ np.swapaxes(frames, 1, 2), np.broadcast_to(np.eye(2), frames.shape), atol=1e-14
         )
+
+
+def test_first_paths_lead_from_start_to_end_at_one_pace(seed: int) -> None:
+    starts, ends = draw(np.random.default_rng(seed), 3, 2)
+    turns = [scipy.linalg.polar(a)[0].T @ scipy.linalg.polar(b)[0] for a, b in zip(starts, ends, strict=True)]
+    paths = _paths.Paths(starts, ends, np.stack([np.real(scipy.linalg.logm(turn)) for turn in turns]))
+    mesh = paths.mesh(1 / 3, 8)
+    np.testing.assert_allclose(mesh.states[:, 0, 0], starts, atol=1e-10)
+    np.testing.assert_allclose(mesh.states[:, -1, 0], ends, atol=1e-10)
+    assert distances(starts, ends, 3).iterations.min() >= 1
+
+
+def test_paths_that_no_step_makes_better_are_left(seed: int) -> None:
+    """With nothing allowed to be missed Newton's method stops at rounding, not at the limit of its steps."""
+    starts, ends = draw(np.random.default_rng(seed), 2, 2)
+    turns = [scipy.linalg.polar(a)[0].T @ scipy.linalg.polar(b)[0] for a, b in zip(starts, ends, strict=True)]
+    paths = _paths.Paths(starts, ends, np.stack([np.real(scipy.linalg.logm(turn)) for turn in turns]))
+    found = solve(1 / 3, paths.mesh(1 / 3, 4), starts, ends, tolerance=0.0, most=40)
+    assert found.iterations.max() < 20 and found.residuals.max() < 1e-12

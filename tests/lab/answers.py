@@ -8,6 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,17 @@ from typer.testing import CliRunner
 from deeplinear.cli._main import app
 from deeplinear.lab._figures import Answer
 from deeplinear.lab._room import Params, View
+
+HANG = 300.0
+"""Seconds after which a test that waits is taken to hang: no machine is that busy."""
+
+
+def eventually(condition: Callable[[], object], what: str = "") -> None:
+    """Wait until something has happened, however long it takes."""
+    end = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < end, f"still not: {what}"
+        time.sleep(0.01)
 
 
 def fact(answer: Answer, label: str) -> str:

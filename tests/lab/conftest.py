@@ -44,4 +44,4 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
             yield json.loads(text)["address"], found.pid
         finally:
             found.terminate()
-            found.wait(20)
+            found.wait(300)

@@ -11,7 +11,7 @@ from deeplinear.lab._lanes import MOST_KNOWN, Lanes, shape_of
 from deeplinear.lab._room import Params, Room, View, whole
 from lab import toy
 
-ENDLESS = 30.0
+ENDLESS = 300.0
 """Seconds that no test waits for."""
 
 

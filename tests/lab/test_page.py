@@ -10,7 +10,7 @@ import pytest
 from deeplinear.lab.rooms import ROOMS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WAIT = 60_000
+WAIT = 180_000
 """Milliseconds for what has to be compiled."""
 
 

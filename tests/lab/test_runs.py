@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import time
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from deeplinear.lab._errors import LabError
 from deeplinear.lab._gate import Gate
 from deeplinear.lab._runs import LONELY, Runs
 from lab import toy
+from lab.answers import HANG, eventually
 
 WORK = "/api/rooms/toy/work/runs"
 
@@ -35,12 +35,13 @@ def start(client: TestClient, **values: Any) -> str:
 
 def state(client: TestClient, run: str, wanted: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for _ in range(500):
-        found = client.get(f"/api/runs/{run}").json()
-        if found["state"] == wanted:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{found['state']} instead of {wanted}")
+
+    def reached() -> bool:
+        found.update(client.get(f"/api/runs/{run}").json())
+        return found["state"] == wanted
+
+    eventually(reached, f"{run} is {wanted}")
+    return found
 
 
 def test_a_simulation_ends_with_its_answer_and_is_kept(client: TestClient) -> None:
@@ -80,14 +81,16 @@ def test_a_listener_sees_progress(app: Any) -> None:
     view = toy.ROOM.view("work")
     ticket = service.start(toy.ROOM, view, view.params(pieces=2, wait=True))
     seen, names = -1, []
-    for _ in range(300):
+
+    def ended() -> bool:
+        nonlocal seen
         found, seen, last = messages(ticket, seen)
-        names += [message.decode().split("\n")[0] for message in found]
+        names.extend(message.decode().split("\n")[0] for message in found)
         if "event: partial" in names:
             toy.gate.set()
-        if last:
-            break
-        time.sleep(0.01)
+        return last
+
+    eventually(ended, "the last message")
     assert names[0] == "event: progress" and "event: partial" in names and names[-1] == "event: done"
     service.close()
 
@@ -151,10 +154,7 @@ def test_a_simulation_that_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyP
     runs = Runs(Settings(), Cache(1000), Gate())
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(wait=True), watch))
-    for _ in range(200):
-        if ticket.task.ended:
-            break
-        time.sleep(0.01)
+    eventually(lambda: ticket.task.ended, "the simulation is ended")
     assert ticket.state == "cancelled" and LONELY > 1
     runs.close()
 
@@ -164,10 +164,7 @@ def test_a_simulation_may_not_take_for_ever() -> None:
     runs = Runs(Settings(run_seconds=0.05), Cache(1000), Gate())
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(wait=True), watch))
-    for _ in range(300):
-        if ticket.task.ended:
-            break
-        time.sleep(0.01)
+    eventually(lambda: ticket.task.ended, "the simulation is ended")
     assert ticket.task.failure is not None and ticket.task.failure.kind == "time"
     runs.close()
 
@@ -238,7 +235,7 @@ def test_who_goes_away_is_no_listener(app: FastAPI, broken: int, version: str) -
 
     async def asked() -> None:
         with contextlib.suppress(ClientDisconnect):
-            await asyncio.wait_for(app(scope, receive, send), 10)
+            await asyncio.wait_for(app(scope, receive, send), HANG)
 
     asyncio.run(asked())
     assert sent[0] == 1 and ticket.listeners == 0

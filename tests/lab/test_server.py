@@ -15,6 +15,7 @@ from deeplinear.lab._cache import Cache
 from deeplinear.lab._room import Params, Room, View, choice, slider, switch, whole
 from deeplinear.lab._security import EMPTY, MAPS, host_of
 from lab import toy
+from lab.answers import eventually
 
 LINE = "/api/rooms/toy/line"
 
@@ -77,10 +78,12 @@ def test_status_tells_how_much_is_ready() -> None:
     app = create_app(Settings(warm=True, memory_bytes=10**12), (toy.ROOM,))  # the tests' own programs count as well
     status: dict[str, Any] = {}
     with TestClient(app, base_url="http://localhost") as client:
-        for _ in range(200):
-            status = client.get("/api/status").json()
-            if status["ready"] == status["of"] and not status["now"]:
-                break
+
+        def at_rest() -> bool:
+            status.update(client.get("/api/status").json())
+            return status["ready"] == status["of"] and not status["now"]
+
+        eventually(at_rest, "all is ready")
     assert (status["ready"], status["of"], status["now"]) == (2, 2, "") and status["cached_bytes"] > 0  # and a preset
     assert status["memory_bytes"] > 0 and (status["dropped"], status["note"]) == (0, "")
 

@@ -210,6 +210,8 @@ def test_bad_arguments_are_refused() -> None:
     problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(np.ones((1, 1))))
     with pytest.raises(ValueError, match="end: params must have layer shapes"):
         chord_loss(problem, ([[1.0]], [[1.0]]), ([[1.0]],), 0.5)
+    with pytest.raises(ValueError, match="alpha must be finite"):
+        chord_loss(problem, ([[1.0]], [[1.0]]), ([[2.0]], [[1.0]]), np.nan)
 
 
 def test_submanifolds_are_printed_arc_by_arc() -> None:

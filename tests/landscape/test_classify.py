@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import math
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ from deeplinear.landscape import (
     canonical_form,
     classify,
     critical_point,
+    hessian_form,
     is_tightened,
     nearest_critical_point,
     normal_form,
@@ -461,3 +463,21 @@ def test_normal_forms_that_are_not_critical_are_regular_points() -> None:
     problem = Problem(DeepLinear(widths), SquaredDistance(np.diag(sigma)))
     found = classify(problem, normal_form(sigma, widths, (1,), (None, [[3.0]])))
     assert found.kind is KIND.regular and found.gradient_norm == pytest.approx(3.0)
+
+
+def test_the_direction_of_no_curvature_at_a_point_that_learnt_nothing() -> None:
+    """None of its blocks vanishes, and one of them is wider than the next: the direction is found all the same."""
+    widths, sigma = (2, 3, 4, 3), [2.0, 1.0]
+    layers = random_critical_point(jax.random.key(1), sigma, widths, (), fills="sparse")
+    target = np.zeros((3, 2))
+    np.fill_diagonal(target, sigma)
+    found = zero_direction(canonical_form(layers, sigma))
+    form = hessian_form(Problem(DeepLinear(widths), SquaredDistance(target)), layers, found.layers)
+    assert abs(float(form)) < 1e-20
+
+
+def test_a_nearest_point_names_its_signature_in_plain_values() -> None:
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.diag([2.0, 1.0])))
+    root = math.sqrt(2.0)
+    layers = (jnp.diag(jnp.array([root, 1e-3])), jnp.diag(jnp.array([root, 0.0])))
+    assert nearest_critical_point(problem, layers).to_json()["signature"] == [1]

@@ -154,6 +154,25 @@ def test_the_criterion_vanishes_exactly_where_the_gradient_does(seed: int) -> No
     assert min(counted.values()) >= 10
 
 
+@pytest.mark.covers("network:F19")
+@pytest.mark.parametrize("place", range(3))
+def test_each_layer_has_its_term_of_the_criterion(place: int, seed: int) -> None:
+    """Where one block alone vanishes, one term is left: it is computed by hand and is the size of that gradient."""
+    rng = np.random.default_rng(seed)
+    widths, signature = (4, 3, 4, 3), (2,)
+    fills = [rng.standard_normal(shape) for shape in fill_shapes(widths, 1)]
+    fills[place][:] = 0.0
+    layers = normal_form(SIGMA, widths, signature, fills)
+    bridge = target_of(SIGMA, widths)[[0, 2]].T  # the target's rows of the modes that are not learnt
+    below = product([np.eye(4), *fills[:place]])
+    above = product([*fills[place + 1 :], np.eye(2)])
+    wanted = np.linalg.norm(below @ bridge @ above)
+    assert wanted > 0.1
+    assert criticality_residual(canonical_form(layers, SIGMA, signature)) == pytest.approx(wanted, rel=1e-10)
+    sizes = [np.linalg.norm(part) for part in gradient(layers, target_of(SIGMA, widths))]
+    assert sizes[place] == pytest.approx(wanted, rel=1e-10) and sum(sizes) == pytest.approx(wanted, rel=1e-10)
+
+
 def test_critical_points_without_a_vanishing_block_are_built_and_found() -> None:
     widths, sigma, fills = exotic()
     layers = critical_point(sigma, widths, (), fills)

@@ -1,7 +1,7 @@
 """The Hessian against automatic differentiation, recorded values, and what it must be at known points."""
 
 import itertools
-import time
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -28,8 +28,9 @@ ROUNDING = 1e-12
 TWELVE = 1e-11
 """Values that are recorded to twelve digits."""
 
-ALLOWED = 5e-3
-"""Seconds of computing for a dense Hessian of 198 weights; time of the processor, as others may use the machine."""
+ALLOWED = 5e6
+"""Floating-point operations for a dense Hessian of 198 weights, some milliseconds on one core. The compiler counts
+them: seconds would depend on the machine and on who else uses it."""
 
 EXAMPLE = (jnp.array([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]), jnp.array([[1.0, -1.0], [0.5, 0.0]]))
 TASK = Problem(DeepLinear((3, 2, 2)), SquaredDistance(np.diag([2.0, 1.0]) @ np.eye(2, 3)))
@@ -52,6 +53,13 @@ def _differentiated(problem: Problem, flat: jax.Array) -> jax.Array:
 @eqx.filter_jit
 def _along(problem: Problem, params: Params, direction: Params) -> tuple[Params, jax.Array]:
     return problem.hessian_product(params, direction), hessian_form(problem, params, direction)
+
+
+def operations(function: Callable[[Params], jax.Array], params: Params) -> float:
+    """Floating-point operations of a function, as counted in the program that is handed to the compiler."""
+    counted = jax.jit(function).lower(params).cost_analysis()
+    assert isinstance(counted, dict)
+    return counted["flops"]
 
 
 @pytest.mark.covers("network:N1")
@@ -95,14 +103,7 @@ def test_large_networks(seed: int) -> None:
     problem = Problem(DeepLinear(LARGE), SquaredDistance(np.diag([10.0, 8.0, 6.0, 4.0]) @ np.eye(4, 11)))
     dense = np.asarray(hessian_matrix(problem, params))
     np.testing.assert_allclose(dense, eqx.filter_jit(Problem.hessian)(problem, params), rtol=0, atol=1e-10)
-    compiled = jax.jit(lambda layers: hessian_matrix(problem, layers))
-    jax.block_until_ready(compiled(params))
-    spent = []
-    for _ in range(20):
-        start = time.process_time()
-        jax.block_until_ready(compiled(params))
-        spent.append(time.process_time() - start)
-    assert min(spent) < ALLOWED
+    assert operations(lambda layers: hessian_matrix(problem, layers), params) < ALLOWED
     values = np.linalg.eigvalsh(dense)
     whole = hessian_spectrum(problem, params)
     np.testing.assert_allclose(whole.values, values, rtol=0, atol=ROUNDING * values[-1])
@@ -228,3 +229,16 @@ def test_refusals(seed: int) -> None:
         hessian_matrix(problem, params[:2])
     with pytest.raises(ValueError, match="must be finite"):
         hessian_matrix(problem, (params[0] * jnp.nan, *params[1:]))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_iteration_finds_the_eigenvalue_zero_of_a_minimum(scale: float) -> None:
+    """At the balanced minimum of 30-2-2 with σ = 4, 1: 0 four times, 1 and 4 with multiplicity, 2, 5, 5 and 8."""
+    first = np.zeros((2, 30))
+    first[0, 0], first[1, 1] = 2.0, 1.0
+    layers = tuple(jnp.asarray(scale * w) for w in (first, np.diag([2.0, 1.0])))
+    problem = Problem(DeepLinear((30, 2, 2)), SquaredDistance(layers[1] @ layers[0]))
+    lowest = hessian_spectrum(problem, layers, 1, method="lanczos").values
+    ends = hessian_spectrum(problem, layers, 12, "both", method="lanczos").values
+    np.testing.assert_allclose(lowest / scale**2, [0.0], atol=1e-9)
+    np.testing.assert_allclose(ends[[0, -3, -2, -1]] / scale**2, [0.0, 5.0, 5.0, 8.0], atol=1e-9)

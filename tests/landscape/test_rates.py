@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import Params
 from deeplinear.landscape import (
     balanced_spectrum,
     cumulative_factors,
@@ -21,7 +21,7 @@ from deeplinear.landscape import (
     rate_report,
     sharp_rate,
 )
-from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
+from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.theory._flows import flows
 from deeplinear.theory.network._rates import draw_cumulative, draw_pyramid
 
@@ -211,11 +211,14 @@ def test_refusals() -> None:
         descent_threshold([2.0, 1.0])
     with pytest.raises(ValueError, match="largest singular value must be greater than 0"):
         descent_threshold([0.0], 2)
-    with pytest.raises(HypothesisError, match="no bottleneck"):
-        descent_threshold(Problem(DeepLinear((2, 1, 2)), SquaredDistance(jnp.eye(2))))
-    with pytest.raises(HypothesisError, match="white inputs"):
-        descent_threshold(Problem(DeepLinear((2, 2)), Regression(jnp.diag(jnp.array([1.0, 2.0])), jnp.eye(2))))
     with pytest.raises(ValueError, match="inp must be at least 2"):
         balanced_spectrum([2.0, 1.0], 1, 2)
     with pytest.raises(ValueError, match="sigma must hold non-negative numbers"):
         balanced_spectrum([-1.0], 1, 2)
+
+
+def test_a_small_factor_above_rounding_gives_a_rate() -> None:
+    """Of two numbers w and 1 with 1 - w² = 1e-12 of their squares."""
+    layers = (jnp.full((1, 1), 1 - 5e-13), jnp.ones((1, 1)))
+    assert pyramid_rate(layers, 1) == pytest.approx(1e-12, rel=1e-3)
+    assert pyramid_rate((jnp.full((1, 1), 1 - 2e-16), jnp.ones((1, 1))), 1) is None

@@ -12,6 +12,7 @@ from deeplinear.dynamics import GradientFlow, simulate
 from deeplinear.exact import solve
 from deeplinear.experiments.catalog.network._plateaus import named_by_loss
 from deeplinear.landscape import itinerary, set_name
+from deeplinear.landscape._visits import _floor
 from deeplinear.models import (
     Completion,
     DeepLinear,
@@ -203,3 +204,23 @@ def test_observe_is_the_probe_at_each_snapshot(seed: int) -> None:
             observe(problem, bad, snapshots)
     with pytest.raises(ValueError, match=r"snapshots\[1\]"):
         observe(problem, [0.0, 1.0, 2.0], [snapshots[0], snapshots[1][::-1], snapshots[2]])
+
+
+def test_a_valley_reaches_to_half_the_height_of_its_lower_rim_in_decades() -> None:
+    gradients = np.array([1.0, 1e-1, 1e-2, 1e-4, 1e-3, 1e-1, 1e-1])
+    assert _floor(gradients, 1, 5) == (3, 4)  # up to the root of 1e-4 · 1e-1
+    assert _floor(gradients, 0, 5) == (3, 4)  # by the rim on the right alone: there is none where the run begins
+    assert _floor(gradients, 0, 6) == (0, 6)  # nor where it ends
+
+
+def test_without_a_theory_the_modes_learnt_are_those_by_which_the_rank_grows() -> None:
+    """Completion: two plateaus and the end, of ranks 0, 1 and 2."""
+    problem = Problem(DeepLinear((2, 2, 2)), Completion(np.eye(2), np.eye(2)))
+    stops = [np.zeros((2, 2)), np.diag([1.0, 0.0]), np.eye(2)]
+    products, gradients = [], []
+    for stop in stops:
+        products += [stop] * 4 + [stop]
+        gradients += [1e-3] * 4 + [1.0]
+    found = itinerary(problem, made(np.array(products[:-1]), np.array(gradients[:-1])))
+    assert [visit.rank for visit in found.visits] == [0, 1, 2]
+    assert [visit.learnt for visit in found.visits] == [(1,), (2,), ()]

@@ -10,6 +10,7 @@ from deeplinear.models import AbstractSumLoss, DeepLinear, Problem, Regression, 
 from zoo import ALL_LOSSES, ALL_MODELS, INP, OUT, LossCase, completion, entry_completion
 
 ROUNDING = 1e-12  # relative; two orders of summation of a few dozen terms of size one
+PENALTY = 0.3
 SLOPE = 0.1  # how far below its order a measured Taylor slope may fall at steps of 1e-3 and less
 
 losses = pytest.mark.parametrize("build", ALL_LOSSES, ids=lambda build: build.__name__)
@@ -21,11 +22,11 @@ def random_params(rng: np.random.Generator, model: DeepLinear) -> tuple[jax.Arra
 
 
 def plain_value(case: LossCase, params: tuple[jax.Array, ...]):
-    """Loss of the layers, multiplied and measured without the package."""
+    """Penalised loss of the layers, multiplied and measured without the package."""
     product = params[0]
     for layer in params[1:]:
         product = layer @ product
-    return case.plain(product, *case.data)
+    return case.plain(product, *case.data) + PENALTY / 2 * sum(jnp.sum(layer**2) for layer in params)
 
 
 def close(left, right) -> None:
@@ -50,7 +51,7 @@ def test_derivatives_agree_with_automatic_differentiation(build, model, seed):
     rng = np.random.default_rng(seed)
     case = build(rng)
     params, direction = random_params(rng, model), random_params(rng, model)
-    problem = Problem(model, case.loss)
+    problem = Problem(model, case.loss, PENALTY)
 
     def plain(p):
         return plain_value(case, p)
@@ -60,6 +61,9 @@ def test_derivatives_agree_with_automatic_differentiation(build, model, seed):
     close(value, plain(params))
     close(problem.value(params), plain(params))
     close(own, gradient)
+    shared, hessian_product = problem.linearize(params)
+    close(shared, gradient)
+    close(hessian_product(direction), product)
     close(problem.hessian_product(params, direction), product)
 
 
@@ -69,7 +73,7 @@ def test_derivatives_have_the_right_taylor_slopes(build, model, seed):
     rng = np.random.default_rng(seed)
     case = build(rng)
     params, direction = random_params(rng, model), random_params(rng, model)
-    problem = Problem(model, case.loss)
+    problem = Problem(model, case.loss, PENALTY)
     gradient, hessian_product = problem.linearize(params)
     value, curved = problem.value(params), hessian_product(direction)
     slope = sum(np.vdot(g, v) for g, v in zip(gradient, direction, strict=True))

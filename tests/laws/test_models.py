@@ -52,8 +52,10 @@ def kinds(module, base: type) -> set[str]:
     """Names of the concrete public classes of a kind."""
     return {
         name
-        for name, found in vars(module).items()
-        if inspect.isclass(found) and issubclass(found, base) and not name.startswith("Abstract")
+        for name in dir(module)
+        if inspect.isclass(found := getattr(module, name))
+        and issubclass(found, base)
+        and not name.startswith("Abstract")
     }
 
 

@@ -252,20 +252,28 @@ def lines() -> Iterator[str]:
                 grad = {"none": "no derivative", "forward": "forward mode"}.get(row.grad, row.grad)
                 grad += f": {instead(row)}" if row.grad == "refused" else ""
                 yield f"| `{name}` | {can} | {can} | {grad} |"
-        rest = sorted(f"`{name}` ({row.why})" for name, row in table.items() if isinstance(row, Outside))
+        rest: dict[str, list[str]] = {}
+        for name, row in sorted(table.items()):
+            if isinstance(row, Outside):
+                rest.setdefault(row.why, []).append(f"`{name}`")
         if rest:
-            yield from ("", "Without arrays: " + ", ".join(rest) + ".")
+            yield from ("", "No arrays:", "")
+            yield from (f"- {why}: {', '.join(names)}" for why, names in sorted(rest.items()))
 
 
 HEAD = """# Transformations
 
 Which public functions can be called inside `jax.jit`, `jax.vmap` and `jax.grad`. The tests compare each *yes* with
 single calls, and each derivative with finite differences. All other functions raise a `TracedError`, which says what to
-use instead. *No derivative* marks functions whose results are integers or truth values, *forward
-mode* those with `jax.jvp` and `jax.jacfwd` but without `jax.grad`.
+use instead.
 
-Every function takes lists, arrays of NumPy of any real type and byte order, and arrays of JAX. Complex numbers,
-objects, texts and empty matrices are refused by name."""
+- *No derivative* marks functions whose results are integers or truth values.
+- *Forward mode* marks functions with `jax.jvp` and `jax.jacfwd` but without `jax.grad`.
+- Derivatives are `nan` where none exists: of singular vectors at equal singular values, and of roots of singular values
+  that vanish. Norms have derivative 0 at zero.
+
+Every function takes lists, arrays of NumPy of any real type and byte order, and arrays of JAX; the linear algebra of
+`core` takes arrays of JAX. Complex numbers, objects, texts and empty matrices are refused by name."""
 
 
 def test_the_page_shows_the_tables():

@@ -96,6 +96,7 @@ REFUSED = {
     "negative column": (lambda: EntryCompletion([0], [-1], [1.0], (2, 2)), r"columns must lie in 0\.\.1"),
     "entry twice": (lambda: EntryCompletion([0, 0], [1, 1], [1.0, 2.0], (2, 2)), "observed twice"),
     "rows too few": (lambda: EntryCompletion([0], [0, 1], [1.0, 2.0], (2, 2)), "rows must have shape"),
+    "measurements without entries": (lambda: Sensing(np.ones((2, 0, 3)), [1.0, 2.0]), "each of matrices must have at"),
     "no measurements": (lambda: Sensing(np.ones((0, 2, 2)), []), "matrices must hold at least one"),
     "values too few": (lambda: Sensing(np.ones((2, 2, 2)), [1.0]), "Sensing: values must have shape"),
 }

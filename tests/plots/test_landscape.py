@@ -10,7 +10,7 @@ from matplotlib.text import Annotation
 
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.landscape import critical_graph, itinerary, portrait
-from deeplinear.models import DeepLinear, Problem, SquaredDistance
+from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.plots import plot_arcs, plot_critical_graph, plot_itinerary, plot_portrait
 
 TOUCH = 1.0
@@ -74,6 +74,37 @@ def test_a_portrait_is_drawn() -> None:
     np.testing.assert_allclose(sorted(levels), sorted([2.5, 0.5, 2.0, 0.0, loss]), rtol=1e-12)
     counts = [int(label.split(": ")[1]) for label in curvature.get_legend_handles_labels()[1]]
     assert sum(counts) == 8
+
+
+def test_critical_values_start_at_what_no_linear_map_fits() -> None:
+    """Weights that are nearly the minimum lie below ∅ and just above {1}: their loss has a constant, and one unit."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 50)) * np.array([[3.0], [1.0]])
+    y = np.array([[1.0, 0.3], [0.2, 0.1]]) @ x + rng.standard_normal((2, 50))
+    least = np.linalg.lstsq(x.T, y.T, rcond=None)[0].T
+    values, vectors = np.linalg.eigh(x @ x.T / 50)
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    left, sigma, right = np.linalg.svd(least @ root)
+    constant = 0.5 * np.sum((least @ x - y) ** 2) / 50
+    second = left[:, :1] * sigma[0] * (1 + 1e-4)
+    found = portrait(
+        (right[:1] @ np.linalg.inv(root), second), Problem(DeepLinear((2, 1, 2)), Regression.from_data(x, y))
+    )
+    strengths, ladder, _ = plot_portrait(found).axes
+    levels = sorted(line.get_ydata()[0] for line in ladder.lines)
+    wanted = sorted([constant + 0.5 * np.sum(sigma**2), constant + 0.5 * sigma[1] ** 2, constant + 0.5 * sigma[0] ** 2])
+    np.testing.assert_allclose([levels[0], *levels[2:]], wanted, rtol=1e-9)  # no value of both modes behind one unit
+    np.testing.assert_allclose(levels[1] - levels[0], 0.5e-8 * sigma[0] ** 2, rtol=1e-3)
+    assert ladder.get_ylim()[0] < levels[0]
+    assert [tick.get_text() for tick in strengths.get_xticklabels()] == ["1", "2", "product", "whitened", "task"]
+    whitened = next(line for line in strengths.lines if list(line.get_xdata()) == [4, 4])
+    np.testing.assert_allclose(whitened.get_ydata(), [sigma[0] * (1 + 1e-4), 0.0], atol=1e-9)
+
+
+def test_a_task_that_vanishes_is_drawn() -> None:
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.zeros((2, 2))))
+    _, ladder, _ = plot_portrait(portrait((np.zeros((2, 2)),) * 2, problem)).axes
+    assert [line.get_ydata()[0] for line in ladder.lines] == [0.0, 0.0]
 
 
 def test_an_itinerary_is_drawn() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+import scipy.optimize
 
 from deeplinear.core import HypothesisError
 from deeplinear.recurrent import continuation, extrapolation_interval, moment_openness, upper_principal_moment
@@ -118,6 +119,44 @@ def test_tolerances_widen_the_interval() -> None:
     np.testing.assert_allclose(slopes, [65.6, 74.8], atol=0.2)
     scaled = extrapolation_interval(1e3 * w[:5], 20, low=-1, high=1, atoms=atoms, tolerance=1.0)
     assert (float(scaled.upper) - 1e3 * w[20]) == pytest.approx(slopes[0], rel=1e-6)
+
+
+def ends_by_scipy(response: np.ndarray, index: int, tolerance: float) -> tuple[float, float]:
+    """Both ends on a fine even grid of [-1, 1], moments in powers, by SciPy: measures that the bounds must include."""
+    x = np.linspace(-1.0, 1.0, 4001)
+    powers = x ** np.arange(len(response))[:, None]
+    rows, limits = np.vstack([powers, -powers]), np.concatenate([response + tolerance, tolerance - response])
+    least, most = (scipy.optimize.linprog(sign * x**index, rows, limits, method="highs-ds").fun for sign in (1, -1))
+    return float(least), -float(most)
+
+
+@pytest.mark.covers("rnn:F20")
+@pytest.mark.parametrize(
+    ("count", "index", "tolerance", "points"),
+    [(4, 6, 0.01, 5), (4, 6, 0.1, 9), (3, 5, 0.01, 9), (4, 8, 0.3, 4), (3, 6, 1e-3, 4), (4, 6, 0.01, 801)],
+)
+def test_the_error_of_a_tolerant_programme_bounds_what_a_coarse_grid_misses(
+    count: int, index: int, tolerance: float, points: int
+) -> None:
+    response = moments([0.5, -0.3, 0.9], [1.0, 0.7, 0.4], count)
+    least, most = ends_by_scipy(response, index, tolerance)
+    found = extrapolation_interval(response, index, low=-1, high=1, tolerance=tolerance, points=points)
+    assert found.tolerance == tolerance
+    assert float(found.lower) - found.error <= least + 1e-9 and most - 1e-9 <= float(found.upper) + found.error
+    if points > count + 20:
+        assert found.error < 1e-7
+        np.testing.assert_allclose([found.lower, found.upper], [least, most], atol=1e-5)
+
+
+@pytest.mark.covers("rnn:F20")
+def test_the_bounds_of_a_tolerant_continuation_include_what_the_tolerance_allows() -> None:
+    response = moments([0.5, -0.3, 0.9], [1.0, 0.7, 0.4], 4)
+    found = continuation(response, 7, tolerance=1e-2)
+    slack = 1e-2 * float(response.max())
+    for index in range(4, 7):
+        least, most = ends_by_scipy(response, index, slack)
+        assert float(found.lower[index]) <= least + 1e-9 and most - 1e-9 <= float(found.upper[index])
+        assert float(found.upper[index]) - float(found.lower[index]) <= most - least + 1e-4
 
 
 @pytest.mark.covers("rnn:F20")

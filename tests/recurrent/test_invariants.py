@@ -167,3 +167,14 @@ def test_refusals() -> None:
         balance_ratio((jnp.eye(2), jnp.ones((2, 3)), column.T))
     with pytest.raises(ValueError, match="B must be finite"):
         norm_difference((jnp.eye(2), math.nan * column, column.T))
+
+
+def test_rounding_beside_a_large_diagonal_counts_as_none() -> None:
+    """Relative to the largest entry where that is above one."""
+    transition = np.diag([1e6, 2e6])
+    transition[0, 1] = 1e-7
+    found = mode_invariants((transition, np.array([[1.0], [2.0]]), np.array([[1.0, 1.0]])))
+    np.testing.assert_allclose(found, [0.0, 3.0])
+    transition[0, 1] = 1e-5
+    with pytest.raises(HypothesisError, match="diagonal"):
+        mode_invariants((transition, np.array([[1.0], [2.0]]), np.array([[1.0, 1.0]])))

@@ -202,6 +202,8 @@ def test_refusals() -> None:
             call()
     with pytest.raises(HypothesisError, match=r"growing part B \+ C\^T"):
         near_zero_ratios((jnp.eye(2), column, -column.T), 1.0)
+    with pytest.raises(ValueError, match="scale must be greater than 0"):
+        near_zero_system(4, 0.0, np.random.default_rng(0))
     with pytest.raises(HypothesisError, match=r"growing part B - C\^T"):
         linearised_ratios(start, -1.0, [0.0])
     with pytest.raises(HypothesisError, match="sizes that are not zero"):

@@ -206,6 +206,8 @@ def test_refusals_of_tails() -> None:
         extrapolation(w[:9], w, 5, horizon=10)
     with pytest.raises(ValueError, match="response must be finite"):
         extrapolation(np.append(w, math.inf), w, 5, horizon=10)
+    with pytest.raises(ValueError, match="response must"):
+        extrapolation(np.ones((10, 2)), np.ones((10, 2)), 5, horizon=10)
     with pytest.raises(ValueError, match="entries of the same shape"):
         extrapolation(np.ones((10, 1, 2)), w, 5, horizon=10)
 

@@ -3,19 +3,23 @@
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from deeplinear.core import HypothesisError
 from deeplinear.recurrent import (
     ExtrapolationVerdict,
+    SpectralMeasure,
     balanced_teacher,
+    certificate,
     delay_teacher,
     extrapolation_verdict,
     impulse_response,
     non_extrapolating_student,
     sharpness_student,
 )
+from deeplinear.recurrent._verdict import _certified
 
 ATOMS, WEIGHTS = np.array([0.9, -0.5]), np.array([0.6, 0.4])
 
@@ -204,3 +208,21 @@ def test_several_inputs_and_refusals() -> None:
         extrapolation_verdict(TEACHER, system([1e100], [1.0]), 3, horizon=9)
     with pytest.raises(HypothesisError, match="not zero"):
         extrapolation_verdict(TEACHER, np.zeros(9), 5, horizon=9)
+
+
+def test_a_negative_weight_widens_the_bounds_of_the_tail() -> None:
+    """The leak counts it with the wrong sign, so that twice as much is added: the true tail stays below."""
+    atoms, weights = np.array([0.9, -0.5, 0.2, 0.97]), np.array([0.6, 0.4, 1e-4, -2e-5])
+    length, horizon = 6, 40
+    student, teacher = (
+        SpectralMeasure(jnp.asarray(a), jnp.asarray(w)) for a, w in ((atoms, weights), (ATOMS, WEIGHTS))
+    )
+    column = np.sqrt(np.abs(weights))[:, None]
+    response = impulse_response((np.diag(atoms), column, (np.sign(weights)[:, None] * column).T), horizon)
+    target = moments(ATOMS, WEIGHTS, horizon)
+    bounds, prior, _ = _certified(response, student, teacher, target, 1.0, length, horizon)
+    tail = np.abs(moments(atoms, weights, horizon) - target)[length:]
+    assert np.all(tail <= bounds) and np.all(tail <= prior)
+    off = 2 * 2e-5 * np.prod((0.97 - ATOMS) ** 2)
+    remainders = np.asarray(certificate(ATOMS, length, horizon, radius=1.0).remainders)[length:]
+    assert np.all(np.asarray(bounds) >= remainders * off)

@@ -98,3 +98,15 @@ def layers(*widths: int) -> Callable[[np.random.Generator], tuple[Any, ...]]:
 def both(*makers: Callable[[np.random.Generator], tuple[Any, ...]]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
     """The arguments of several makers, one after another."""
     return lambda rng: tuple(argument for maker in makers for argument in maker(rng))
+
+
+def near(*values: Any) -> Callable[[np.random.Generator], tuple[Any, ...]]:
+    """Arrays, or tuples of arrays, that differ from these numbers by at most a tenth of each."""
+
+    def moved(rng: np.random.Generator, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(moved(rng, part) for part in value)
+        array = np.asarray(value, dtype=float)
+        return array * rng.uniform(0.9, 1.1, size=array.shape)
+
+    return lambda rng: tuple(moved(rng, value) for value in values)

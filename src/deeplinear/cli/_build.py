@@ -1,8 +1,6 @@
 """From settings to the objects of a run: problem, start, method, probes, times. Imported by commands when they run."""
 
-import itertools
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.cli._files import read_array, read_layers
-from deeplinear.cli._options import FLOWS, Settings
+from deeplinear.cli._limits import check_memory
+from deeplinear.cli._options import Settings
+from deeplinear.cli._refusals import SMALLER, numbers_of, refuse, times_of
 from deeplinear.cli._shell import UsageError
 from deeplinear.core import (
     AbstractIntegrator,
@@ -25,7 +25,6 @@ from deeplinear.core import (
     check_shape,
     dopri8,
     kvaerno5,
-    near_name,
     tsit5,
 )
 from deeplinear.dynamics import (
@@ -96,12 +95,7 @@ from deeplinear.probes import (
     singular_values,
     weights,
 )
-
-FIRST_LOG_TIME = 1e-4
-"""First record of logarithmic spacing, as a fraction of the horizon."""
-
-COPIES = 15
-"""States of the size of the network that a run keeps: the stages of an integrator, moments of an optimiser."""
+from deeplinear.readers import FileError
 
 WINDOW = 64
 """Records of one member that are computed at once."""
@@ -143,9 +137,6 @@ INIT: Mapping[str, Callable[[Settings, "Data"], AbstractInit]] = {
     "file": lambda s, d: Explicit(_layers(s)),
 }
 """Initialisations by name."""
-
-DETERMINISTIC = ("identity", "alpha-m", "task-aligned", "file")
-"""Initialisations that are the same for every seed."""
 
 _PLAIN = (
     loss,
@@ -225,6 +216,7 @@ class Run:
 
 def build(settings: Settings) -> Run:
     """The objects of a run, or `UsageError` with the reason in one sentence."""
+    refuse(settings)
     try:
         return _build(settings)
     except (ValueError, TypeError) as error:
@@ -232,7 +224,6 @@ def build(settings: Settings) -> Run:
 
 
 def _build(settings: Settings) -> Run:
-    _check_memory(_numbers(settings))
     key_problem, key_start, key_run = jax.random.split(jax.random.key(settings["seed"]), 3)
     model = DeepLinear(settings["widths"])
     energy, data = _loss(settings, key_problem)
@@ -241,13 +232,6 @@ def _build(settings: Settings) -> Run:
     if isinstance(method, Minibatch):
         method.check(problem)
     seeds = settings["seeds"]
-    if settings["method"] == "auto" and (seeds > 1 or settings["until-loss"] is not None):
-        flag = "--seeds" if seeds > 1 else "--until-loss"
-        raise UsageError(f"{flag} cannot be used with --method auto, which follows one run to --horizon; take flow.")
-    if seeds > 1 and settings["init"] in DETERMINISTIC and settings["method"] != "sgd":
-        raise UsageError(f"--seeds must be 1 with --init {settings['init']}, as all runs would be the same.")
-    if settings["init"] == "file" and settings["init-file"] is None:
-        raise UsageError("--init-file must be given with --init file.")
     init = INIT[settings["init"]](settings, data)
     starts = tuple(init(model, jax.random.fold_in(key_start, i)) for i in range(seeds))
     problem.check(starts[0], "--init")
@@ -255,33 +239,10 @@ def _build(settings: Settings) -> Run:
     # Refuses now what would otherwise fail while the run is compiled.
     shapes = [jax.eval_shape(lambda p, probe=probe: probe(jnp.zeros(()), p, problem), starts[0]) for probe in probes]
     rules = () if settings["until-loss"] is None else (until(loss, below=settings["until-loss"]),)
-    times = _times(settings)
+    times = times_of(settings)
     records = seeds * (WINDOW + (0 if times is None else len(times)))
-    _check_memory(_numbers(settings) + records * sum(math.prod(shape.shape) for shape in shapes))
+    check_memory(numbers_of(settings) + records * sum(math.prod(shape.shape) for shape in shapes), SMALLER)
     return Run(problem, starts, method, probes, rules, times, key_run, settings["method"] == "auto")
-
-
-def _numbers(settings: Settings) -> int:
-    """Floating-point numbers that the data and the states of a run hold at the same time, roughly."""
-    widths = settings["widths"]
-    weights, entries = sum(math.prod(pair) for pair in itertools.pairwise(widths)), widths[0] * widths[-1]
-    samples = settings["samples"] or 0
-    data = {"regression": samples * (widths[0] + widths[-1]), "sensing": (samples or entries) * entries}
-    dense = weights**2 if settings["integrator"] in ("kvaerno5", "exponential") else 0
-    return settings["seeds"] * (COPIES * weights + dense) + COPIES * entries + data.get(settings["loss"], 0)
-
-
-def _check_memory(numbers: int) -> None:
-    """Refuse what this machine cannot hold; the compiler would end the program without a word."""
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Not every system tells.
-        return
-    if 8 * numbers > there:
-        raise UsageError(
-            f"the run needs about {8 * numbers / 1e9:.3g} GB of memory, but this machine has {there / 1e9:.3g} GB; "
-            "take smaller widths, fewer samples, points or seeds, or smaller probes."
-        )
 
 
 def _integrator(name: str) -> AbstractIntegrator | None:
@@ -297,8 +258,8 @@ def _layers(settings: Settings) -> tuple[np.ndarray, ...]:
         return read_layers(path, "init-file")
     try:
         trajectory = Trajectory.load(path)
-    except OSError as error:
-        raise UsageError(f"--init-file: {error}") from None
+    except FileError as error:
+        raise error.seen_by("--init-file") from None
     if trajectory.is_ensemble:
         raise UsageError(f"--init-file: {path} must be a single run, but is an ensemble.")
     return trajectory.params
@@ -309,9 +270,6 @@ def _target(settings: Settings, key: Any) -> np.ndarray:
     widths = settings["widths"]
     out, inp = widths[-1], widths[0]
     if settings["target"] is not None:
-        for name in ("rank", "spectrum", "scale"):
-            if name in settings.given:
-                raise UsageError(f"--{name} describes a generated target; leave it out when --target is a file.")
         target = read_array(settings["target"], "target")
         check_shape("--target", "the matrix", target, (out, inp))
         return target
@@ -319,13 +277,6 @@ def _target(settings: Settings, key: Any) -> np.ndarray:
     if values is None:
         rank = min(widths) if settings["rank"] is None else settings["rank"]
         return np.asarray(low_rank_target(key, (out, inp), rank, std=settings["scale"]))
-    if settings["rank"] is not None:
-        raise UsageError("--rank and --spectrum both fix the rank of the target; give one of them.")
-    if len(values) > min(out, inp):
-        raise UsageError(
-            f"--spectrum must have at most {min(out, inp)} values for a matrix of shape {(out, inp)}, but has "
-            f"{len(values)}."
-        )
     return settings["scale"] * np.asarray(spectral_target(key, (out, inp), values))
 
 
@@ -356,12 +307,6 @@ def _loss(settings: Settings, key: Any) -> tuple[AbstractLoss, Data]:
 
 def _given(settings: Settings, kind: str) -> AbstractLoss:
     """A loss of data from files."""
-    for name in ("inputs", "outputs"):
-        if settings[name] is None:
-            raise UsageError(f"--{name} must be given, as inputs and outputs belong together.")
-    for name in ("target", "rank", "spectrum", "scale", "samples"):
-        if name in settings.given:
-            raise UsageError(f"--{name} describes generated data; leave it out when --inputs and --outputs are files.")
     inputs, outputs = (read_array(settings[name], name) for name in ("inputs", "outputs"))
     if kind == "sensing":
         return Sensing(inputs, np.ravel(outputs))
@@ -378,8 +323,6 @@ def _mask(settings: Settings, key: Any, shape: tuple[int, int]) -> np.ndarray:
     if settings["mask"] is None:
         observed = max(1, round(settings["observed"] * shape[0] * shape[1]))
         return np.asarray(random_mask(key, shape, observed))
-    if "observed" in settings.given:
-        raise UsageError("--observed describes a random mask; leave it out when --mask is a file.")
     mask = read_array(settings["mask"], "mask")
     check_shape("--mask", "the matrix", mask, shape)
     return mask
@@ -388,31 +331,5 @@ def _mask(settings: Settings, key: Any, shape: tuple[int, int]) -> np.ndarray:
 def _probes(names: tuple[str, ...], data: Data) -> tuple[AbstractProbe, ...]:
     found: list[AbstractProbe] = []
     for name in names:
-        if name not in PROBES:
-            raise UsageError(f"--probes: there is no probe '{name}'. {near_name(name, PROBES)}")
-        if names.count(name) > 1:
-            raise UsageError(f"--probes: '{name}' must be named once, but is named {names.count(name)} times.")
         found += PROBES[name](data)
     return tuple(found)
-
-
-def _times(settings: Settings) -> np.ndarray | None:
-    """Times of the records, or `None` for runs that end by a rule only."""
-    horizon, points = settings["horizon"], settings["points"]
-    if horizon is None:
-        if settings["until-loss"] is None:
-            raise UsageError("a run needs an end: give --horizon, --until-loss or both.")
-        for name in ("points", "spacing"):
-            if name in settings.given:
-                raise UsageError(f"--{name} divides the time up to --horizon, which must be given too.")
-        return None
-    whole = settings["method"] not in FLOWS
-    if whole and not horizon.is_integer():
-        raise UsageError(f"--horizon counts steps and must be a whole number, but is {horizon:g}.")
-    if settings["spacing"] == "linear":
-        times = np.linspace(0.0, horizon, points)
-    else:
-        first = 1.0 if whole else FIRST_LOG_TIME * horizon
-        times = np.concatenate([[0.0], np.geomspace(first, horizon, points - 1)])
-        times[-1] = horizon
-    return np.unique(np.round(times)) if whole else times

@@ -1,16 +1,20 @@
 """`dln check`: theorems that can be run."""
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from deeplinear.cli._catalogue import describe_check, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
+from deeplinear.cli._limits import INSTANCES, check_memory
 from deeplinear.cli._options import SEED, SIMULATE, WIDTHS, count, read_kind, read_value, resolve
 from deeplinear.cli._shell import (
     Code,
     UsageError,
     choose,
     folder,
+    interrupted,
     numerics,
     one_line,
     output_kept_pure,
@@ -18,6 +22,9 @@ from deeplinear.cli._shell import (
     print_table,
     say,
 )
+
+COPIES = 15
+"""States of the size of an instance's network that its flow keeps."""
 
 SYMBOLS = {"holds": "✓ holds", "erratum": "✎ erratum", "fails": "✗ FAILS", "unmet": "– not met"}
 """How a status is shown: a sign and a word."""
@@ -82,8 +89,10 @@ def run_command(
     from deeplinear.cli._experiment import executor_of
 
     number = SEED.default if seed is None else read_value(SEED, seed, "--seed")
-    amount = 50 if instances is None else read_kind(count(at_least=1), instances, "--instances")
+    amount = 50 if instances is None else read_kind(count(at_most=INSTANCES), instances, "--instances")
     sizes = None if widths is None else read_kind(WIDTHS.kind, widths, "--widths")
+    weights = sum(math.prod(pair) for pair in itertools.pairwise(sizes or ()))
+    check_memory(COPIES * amount * weights, "smaller --widths, or fewer --instances")
     kind, helpers = executor_of(executor, workers, address)
     recognised("check", names, everything, paper)
     numerics()
@@ -98,7 +107,7 @@ def run_command(
     done: list[dict[str, Any]] = []
     errors: list[tuple[str, str]] = []
     interrupts_raise()
-    interrupted = False
+    stopped = False
     with output_kept_pure(), sweep_bar("checks") as bar:
 
         def tick(text: str) -> None:
@@ -121,7 +130,7 @@ def run_command(
                     errors.append((task.id, f"{type(record).__name__}: {record}"))
                 tick(task.id)
         except KeyboardInterrupt:
-            interrupted = True
+            stopped = True
         except (ImportError, ConnectionError) as error:
             raise UsageError(one_line(error)) from None
         except OSError as error:
@@ -130,7 +139,7 @@ def run_command(
     done.sort(key=lambda content: order[content["id"]])
     failing = [content["id"] for content in done if content["status"] == "fails"]
     code = Code.numerical if errors else Code.check_failed if failing else Code.fine
-    code = Code.interrupted if interrupted else code
+    code = interrupted() if stopped else code
     if as_json:
         print_json(
             {
@@ -146,7 +155,7 @@ def run_command(
         _print_outcomes(done)
     for name, text in errors:
         say(f"dln: {name} could not be run: {text}")
-    if interrupted:
+    if stopped:
         say(f"dln: interrupted; {len(done)} of {len(tasks)} checks were run and stored.")
     return code
 

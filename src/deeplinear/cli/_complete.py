@@ -1,13 +1,19 @@
 """`dln complete`: fill the gaps of a table."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deeplinear.cli._limits import LAYERS, REPEATS, SIDE, check_memory
 from deeplinear.cli._lines import as_number
 from deeplinear.cli._options import choice, count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._tables import EntryList, Table, names_of, read_entries, read_table, write_table
+from deeplinear.cli._written import Written
+
+Make = Callable[[Path], list[Path]]
+"""Writes files into a folder."""
 
 SHOWN = 6
 """Rows and columns that are named in a message."""
@@ -21,6 +27,7 @@ def complete_command(
     settings: dict[str, str | None],
     names: tuple[bool, bool],
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Complete a table, or predict entries from entries; write the result; say what was found.
@@ -33,6 +40,7 @@ def complete_command(
         settings: Of the estimator, as they were given.
         names: Whether the first line and the first column are names although they look like numbers.
         no_plot: Make no picture.
+        force: Replace files that the command did not write.
         as_json: Tell the result to programs.
     """
     if predict is not None and not entries:
@@ -48,10 +56,14 @@ def complete_command(
     else:
         known = read_entries(file, "DATA", header=names[0])
         source = _listed(known, read_entries(predict, "--predict", like=known))
-    from deeplinear.cli._shell import drop_others, keep_inputs, pictures, to_write
+    from deeplinear.cli._shell import pictures, to_write
 
     target = to_write(f"{Path(file).stem}-completed.csv" if out is None else out, "--out", ".csv")
-    keep_inputs([target, _spread_file(target), *pictures(target.with_suffix(""))], {"DATA": file, "--predict": predict})
+    drawn = pictures(target.with_suffix(""))
+    spread = [_spread_file(target)] if predict is None else []
+    may = [target, *(spread if chosen.get("restarts", 1) > 1 else ()), *(() if no_plot else drawn)]
+    read = {"DATA": file, "--predict": predict}
+    written = Written("complete", may, force=force, read=read, others=[*spread, *drawn])
     numerics()
     from deeplinear.core import NumericalError
     from deeplinear.report import state_bar
@@ -65,22 +77,19 @@ def complete_command(
 
             fit = estimators().DeepMatrixCompletion(progress=progress, **chosen)
             if isinstance(source, Listed):
-                files, pair = _entries(fit, source, target), (None, None)
+                make, pair = _entries(fit, source, target), (None, None)
             else:
-                files, filled = _table(fit, source, target)
+                make, filled = _table(fit, source, target)
                 pair = (source.values, filled)
     except NumericalError as error:
         say(f"dln: {error}")
         return Code.numerical
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
+    files = written.write(make)
     if not no_plot:
-        files += _draw(fit, *pair, target, Path(file).name)
-    if predict is None:
-        drop_others([_spread_file(target)], files)
-    for old in pictures(target.with_suffix("")):
-        if old not in files and old.exists():
-            say(f"dln: {old} was there before, and is no picture of this table.")
+        files += _draw(fit, *pair, target, Path(file).name, written)
+    written.finish(files)
     if as_json:
         print_json(_payload(file, fit, source, files))
         return Code.fine
@@ -91,21 +100,23 @@ def complete_command(
 def _settings(given: dict[str, str | None]) -> dict[str, Any]:
     """Settings of the estimator; those that were not given keep its defaults."""
     kinds = {
-        "depth": count(at_least=2),
-        "width": count(),
+        "depth": count(at_least=2, at_most=LAYERS),
+        "width": count(at_most=SIDE),
         "scale": number(above=0),
         "held_out": number(at_least=0, at_most=0.9),
-        "restarts": count(),
+        "restarts": count(at_most=REPEATS),
         "offsets": choice("auto", "both", "rows", "columns", "mean", "none"),
         "scaling": choice("auto", "columns", "one", "none"),
         "random_state": count(at_least=0, at_most=2**32 - 1),
     }
     flags = {"random_state": "--seed", "held_out": "--held-out"}
-    return {
+    found = {
         name: read_kind(kinds[name], value, flags.get(name, f"--{name}"))
         for name, value in given.items()
         if value is not None
     }
+    check_memory(found.get("width", 0) ** 2 * found.get("depth", 2), "a smaller --width or --depth")
+    return found
 
 
 def _spread_file(target: Path) -> Path:
@@ -113,19 +124,21 @@ def _spread_file(target: Path) -> Path:
     return target.with_stem(target.stem + "-spread")
 
 
-def _table(fit: Any, table: Table, target: Path) -> tuple[list[Path], Any]:
-    """Fill the gaps of a table, and write it; with restarts also how much each entry depends on chance."""
+def _table(fit: Any, table: Table, target: Path) -> tuple[Make, Any]:
+    """Fill the gaps of a table; returns what writes it, with restarts also how much each entry depends on chance."""
     import numpy as np
 
     known = ~np.isnan(table.values)
     if known.all():
         say("dln: the table has no gaps; it is written as it is, and the fit says what is in it.")
     filled = fit.fit_transform(table.values)
-    files = [write_table(target, filled, table, known)]
-    if fit.restarts > 1:
-        spread = fit.complete(return_std=True)[1]
-        files.append(write_table(_spread_file(target), spread, table))
-    return files, filled
+    spread = fit.complete(return_std=True)[1] if fit.restarts > 1 else None
+
+    def make(to: Path) -> list[Path]:
+        files = [write_table(to / target.name, filled, table, known)]
+        return files if spread is None else [*files, write_table(to / _spread_file(target).name, spread, table)]
+
+    return make, filled
 
 
 class Side(NamedTuple):
@@ -184,28 +197,33 @@ def _side(word: str, known: EntryList, asked: EntryList, place: int) -> Side:
     return Side([known.names[place][index] for index in first], where, np.array(wanted))
 
 
-def _entries(fit: Any, listed: Listed, target: Path) -> list[Path]:
-    """Predict entries from entries; rows and columns are called as they were asked for."""
+def _entries(fit: Any, listed: Listed, target: Path) -> Make:
+    """Predict entries from entries; returns what writes them, rows and columns called as they were asked for."""
     rows, columns = listed.rows, listed.columns
     fit.fit_entries(rows.known, columns.known, listed.values, shape=(len(rows.names), len(columns.names)))
     found = fit.predict_entries(rows.asked, columns.asked, return_std=fit.restarts > 1)
     values, spread = found if fit.restarts > 1 else (found, None)
-    with target.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow([*("row", "column", "value"), *([] if spread is None else ["spread"])])
-        for place, (row, column) in enumerate(zip(*listed.asked.names, strict=True)):
-            more = [] if spread is None else [f"{spread[place]:.4g}"]
-            writer.writerow([row, column, f"{values[place]:.10g}", *more])
-    return [target]
+
+    def make(to: Path) -> list[Path]:
+        file = to / target.name
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow([*("row", "column", "value"), *([] if spread is None else ["spread"])])
+            for place, (row, column) in enumerate(zip(*listed.asked.names, strict=True)):
+                more = [] if spread is None else [f"{spread[place]:.4g}"]
+                writer.writerow([row, column, f"{values[place]:.10g}", *more])
+        return [file]
+
+    return make
 
 
-def _draw(fit: Any, known: Any, filled: Any, target: Path, name: str) -> list[Path]:
+def _draw(fit: Any, known: Any, filled: Any, target: Path, name: str, written: Written) -> list[Path]:
     """Picture of the fit, with the matrix where one was filled."""
     from deeplinear.plots import plot_completion, save_figure
 
     try:
         figure = plot_completion(fit, known, filled, title=name)
-        return save_figure(figure, target.with_suffix(""))
+        return written.write(lambda to: save_figure(figure, to / target.stem))
     except (ImportError, ValueError) as error:
         say(f"dln: the table is written, but there is no picture: {error}")
         return []

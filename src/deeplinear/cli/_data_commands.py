@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from deeplinear.cli._flags import Json, Seed
+from deeplinear.cli._flags import Force, Json, Seed
 
 data = typer.Typer()
 
@@ -48,6 +48,7 @@ def _complete(
     ] = False,
     seed: Seed = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Fill the gaps of a table by a deep linear network, which finds the least rank that fits.
@@ -60,7 +61,7 @@ def _complete(
 
     settings = {"depth": depth, "width": width, "scale": scale, "offsets": offsets, "scaling": scaling}
     settings |= {"held_out": held_out, "restarts": restarts, "random_state": "0" if seed is None else seed}
-    raise typer.Exit(complete_command(file, out, entries, predict, settings, (header, index), no_plot, as_json))
+    raise typer.Exit(complete_command(file, out, entries, predict, settings, (header, index), no_plot, force, as_json))
 
 
 @data.command("identify")
@@ -102,6 +103,7 @@ def _identify(
         str, typer.Option("--out", "-o", metavar="DIR", help="Folder for model, tables, picture.")
     ] = "results",
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Identify a linear system from a table of inputs and outputs, by an over-parameterised recurrent network.
@@ -113,8 +115,8 @@ def _identify(
     """
     from deeplinear.cli._identify import identify_command
 
-    flags = (order, memory, states, steps, test, rest, no_feed_through, horizon, header, seed, out, no_plot, as_json)
-    raise typer.Exit(identify_command(file, inputs, outputs, *flags))
+    flags = (order, memory, states, steps, test, rest, no_feed_through, horizon, header, seed, out, no_plot, force)
+    raise typer.Exit(identify_command(file, inputs, outputs, *flags, as_json))
 
 
 @data.command("regress")
@@ -158,6 +160,7 @@ def _regress(
     seed: Seed = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for model and pictures.")] = "results",
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Predict columns of a table from others by a deep linear network, stopped where rows held out are predicted best.
@@ -172,7 +175,7 @@ def _regress(
     raise typer.Exit(
         regress_command(
             *(file, targets, features, depth, width, scale, method, whiten, raw, held_out, folds, time, seed, predict),
-            *(header, out, no_plot, as_json),
+            *(header, out, no_plot, force, as_json),
         )
     )  # fmt: skip
 
@@ -209,6 +212,7 @@ def _diagnose(
         str, typer.Option("--max-steps", metavar="N", help="Most steps of the simulated flow.")
     ] = "20000",
     page: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write the diagnosis as a page.")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Say what theory says about a network of your own: which hypotheses hold, and what follows.
@@ -239,6 +243,7 @@ def _diagnose(
             no_theorems,
             max_steps,
             page,
+            force,
             as_json,
         )
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 from deeplinear.cli._interrupt import interrupts_raise, watched
 from deeplinear.cli._options import SEED, read_value
-from deeplinear.cli._shell import Code, folder, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._shell import Code, folder, interrupted, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._written import Written
 
 EXPERIMENTS = (
     "tour/plateaus",
@@ -33,11 +34,12 @@ MOST = 12
 """Items a tour may have."""
 
 
-def demo_command(out: str, seed: str | None, as_json: bool) -> Code:
+def demo_command(out: str, seed: str | None, force: bool, as_json: bool) -> Code:
     """Run the tour, build its report and say where it is; gives the exit code."""
     number = SEED.default if seed is None else read_value(SEED, seed, "--seed")
     numerics()
     place = folder(out)
+    written = Written("report", [place / "report.html"], force=force)
     from deeplinear.experiments import (
         CheckTask,
         Record,
@@ -82,12 +84,12 @@ def demo_command(out: str, seed: str | None, as_json: bool) -> Code:
         return Code.numerical
     except KeyboardInterrupt:
         say(f"dln: interrupted; {len(members) + len(outcomes)} of {items} are stored, and dln demo goes on from there.")
-        return Code.interrupted
+        return interrupted()
     errors += [(m.task.id, m.reason) for m in members if m.status == "failed"]
     records = [m.record for m in members if m.record is not None]
     wrong = [r.id for r in records if any(c.holds is False for c in r.claims)]
     wrong += [r.id for r in outcomes if r.content["status"] == "fails"]
-    page = build_report(store, place / "report.html", title="deeplinear: a tour")
+    (page,) = written.write(lambda to: [build_report(store, to / "report.html", title="deeplinear: a tour")])
     code = Code.numerical if errors else Code.check_failed if wrong else Code.fine
     if as_json:
         print_json(

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from deeplinear.cli._files import read_array
+from deeplinear.cli._files import names_in, read_array
+from deeplinear.cli._limits import HEADS, STEPS
 from deeplinear.cli._lines import TEXT
 from deeplinear.cli._options import count, read_kind
 from deeplinear.cli._shell import (
     Code,
     UsageError,
-    keep_inputs,
     numerics,
     one_line,
     output_kept_pure,
@@ -19,6 +19,7 @@ from deeplinear.cli._shell import (
     to_write,
 )
 from deeplinear.cli._tables import read_table
+from deeplinear.cli._written import Written
 
 DATA = (("target",), ("target", "mask"), ("inputs", "outputs"))
 """Arrays that make a task: a target, a target with what is observed of it, or samples."""
@@ -42,11 +43,13 @@ def diagnose_command(
     no_theorems: bool,
     max_steps: str,
     page: str | None,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Read weights and task, say what holds and what follows, compare with a run if wanted; gives the exit code."""
-    number, which = read_kind(count(at_least=1), heads, "--heads"), read_kind(count(at_least=0), head, "--head")
-    steps = read_kind(count(at_least=1), max_steps, "--max-steps")
+    number = read_kind(count(at_most=HEADS), heads, "--heads")
+    which = read_kind(count(at_least=0, at_most=HEADS), head, "--head")
+    steps = read_kind(count(at_most=STEPS), max_steps, "--max-steps")
     if claims and no_theorems:
         raise UsageError("--claims and --no-theorems must not both be given.")
     arrays = _arrays(data, {"target": target, "mask": mask, "inputs": inputs, "outputs": outputs})
@@ -58,9 +61,11 @@ def diagnose_command(
     if rows:
         arrays = {name: array.T for name, array in arrays.items()}
     place = None if page is None else to_write(page, "--html", ".html", ".htm")
+    written = None
     if place is not None:
         named = {"--target": target, "--mask": mask, "--inputs": inputs, "--outputs": outputs}
-        keep_inputs([place], {"WEIGHTS": file, "--data": data, **named}, "--html")
+        read = {"WEIGHTS": file, "--data": data, **named}
+        written = Written("diagnose", [place], force=force, read=read, flag="--html")
     numerics()
     from deeplinear.core import NumericalError
     from deeplinear.diagnosis import diagnose, load_weights
@@ -78,17 +83,15 @@ def diagnose_command(
         return Code.numerical
     except (ValueError, TypeError, ImportError, OSError) as error:
         raise UsageError(one_line(error)) from None
-    if place is not None:
-        place.write_text(found.to_html(), encoding="utf-8")
+    files = [] if written is None or place is None else written.write(lambda to: [_page(to / place.name, found)])
     broken = found.trajectory is not None and bool(found.trajectory.failed)
     code = Code.numerical if broken else Code.check_failed if found.disagreements else Code.fine
     if as_json:
         head_of = {"ok": code is Code.fine, "command": "diagnose", "exit_code": int(code), "file": file}
         layers = [{"name": n, "shape": list(w.shape)} for n, w in zip(weights.names, weights.params, strict=True)]
-        files = [] if place is None else [str(place)]
-        print_json(head_of | {"layers": layers} | found.to_json() | {"files": files})
+        print_json(head_of | {"layers": layers} | found.to_json() | {"files": [str(item) for item in files]})
     else:
-        _tell(found, weights, place)
+        _tell(found, weights, files)
     if found.disagreements:
         many = len(found.disagreements)
         say(f"dln: {many} prediction{'s differ' if many > 1 else ' differs'} from the run; see the table.")
@@ -105,18 +108,7 @@ def _arrays(data: str | None, files: dict[str, str | None]) -> dict[str, Any]:
             raise UsageError(
                 f"--data must be an .npz with target, target and mask, or inputs and outputs, but is {data}."
             )
-        import zipfile
-        import zlib
-
-        import numpy as np
-
-        try:
-            with open(data, "rb") as file, np.load(file, allow_pickle=False) as content:
-                held = list(content.files)
-        except OSError as error:
-            raise UsageError(f"--data: {data} must be a readable file, but: {error.strerror or error}.") from None
-        except (ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error) as error:
-            raise UsageError(f"--data: {data} must be a readable .npz, but: {one_line(error).rstrip('.')}.") from None
+        held = names_in(data, "data")
         given = {name: data for name in files if name in held}
         if not given:
             raise UsageError(
@@ -132,12 +124,7 @@ def _array(path: str, name: str) -> Any:
     """One array of the task. Text may have a header line, and a target gaps."""
     if Path(path).suffix.lower() in TEXT:
         return read_table(path, f"--{name}", gaps=name == "target").values
-    try:
-        return read_array(path, name)
-    except UsageError:
-        raise
-    except Exception as error:  # of NumPy and the zip reader on damaged files: of many kinds
-        raise UsageError(f"--{name}: {path} must be a readable file of numbers, but: {one_line(error)}.") from None
+    return read_array(path, name)
 
 
 def _problem(widths: tuple[int, ...], arrays: dict[str, Any]) -> Any:
@@ -177,7 +164,13 @@ def _check_shape(name: str, array: Any, shape: tuple[int | None, ...], meaning: 
     raise UsageError(f"--{name} must have shape {wanted}, {meaning}, but has shape {array.shape}{hint}.")
 
 
-def _tell(found: Any, weights: Any, place: Path | None) -> None:
+def _page(file: Path, found: Any) -> Path:
+    """Write the diagnosis as a page."""
+    file.write_text(found.to_html(), encoding="utf-8")
+    return file
+
+
+def _tell(found: Any, weights: Any, files: list[Path]) -> None:
     shapes = ", ".join(f"{name} {w.shape}" for name, w in zip(weights.names, weights.params, strict=True))
     print_table([("network", found.title), ("layers", shapes), ("from", weights.source)])
     for section in found.sections():
@@ -191,5 +184,5 @@ def _tell(found: Any, weights: Any, place: Path | None) -> None:
             print_table([("", "none")], title=section.title)
     for note in found.notes:
         print_table([("note", note)])
-    if place is not None:
-        print_table([("written", str(place))])
+    if files:
+        print_table([("written", str(item)) for item in files])

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from deeplinear.cli._options import EXACT, SIMULATE, completed, resolve
+from deeplinear.cli._refusals import refuse
 from deeplinear.cli._shell import Code, UsageError, numerics, print_json, print_table
 
 
@@ -12,12 +13,14 @@ def exact_command(flags: dict[str, Any], config: str | None, as_json: bool) -> C
     settings = resolve(EXACT, flags, config)
     if settings["horizon"] is None:
         raise UsageError("a curve needs an end: give --horizon.")
+    whole = completed(settings, SIMULATE, method="auto")
+    refuse(whole)
     numerics()
     from deeplinear.cli._build import build
     from deeplinear.cli._output import code_of, payload, place_of, write
     from deeplinear.exact import NoClosedFormError, WhitenedSolution, diagnose, solve
 
-    run = build(completed(settings, SIMULATE, method="auto"))
+    run = build(whole)
     out = place_of(settings, config, "exact")
     try:
         solution = solve(run.problem, run.starts[0])

@@ -8,12 +8,14 @@ from typing import Any
 from deeplinear._about import near_name, written
 from deeplinear.cli._catalogue import describe_experiment, known, listed, recognised
 from deeplinear.cli._interrupt import interrupts_raise, watched
+from deeplinear.cli._limits import WORKERS
 from deeplinear.cli._options import SEED, choice, count, read_kind, read_value
 from deeplinear.cli._shell import (
     Code,
     UsageError,
     choose,
     folder,
+    interrupted,
     numerics,
     one_line,
     output_kept_pure,
@@ -22,6 +24,7 @@ from deeplinear.cli._shell import (
     say,
     to_write,
 )
+from deeplinear.cli._written import Written
 
 VERDICTS = {True: "✓ holds", False: "✗ FAILS", None: "– not told"}
 """How the verdict on a claim is shown: a sign and a word."""
@@ -45,7 +48,7 @@ def executor_of(executor: str, workers: str | None, address: str | None) -> tupl
     read_kind(choice("serial", "processes", "dask"), kind, "--executor")
     if address is not None and kind != "dask":
         raise UsageError(f"--address is for --executor dask, but the executor is {executor}.")
-    return kind, None if workers is None else read_kind(count(at_least=1), workers, "--workers")
+    return kind, None if workers is None else read_kind(count(at_most=WORKERS), workers, "--workers")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -250,23 +253,28 @@ def _amounts(tasks: Sequence[Any], store: Any) -> dict[str, int]:
 
 
 def collect_command(
-    arguments: Sequence[str], preset: str, seed: str | None, store: str, out: str, as_json: bool
+    arguments: Sequence[str], preset: str, seed: str | None, store: str, out: str, force: bool, as_json: bool
 ) -> Code:
     """The stored members of a sweep as one NetCDF file with a member dimension."""
     foresee(arguments, False, None, preset, sweep=True)
     numerics()
-    from deeplinear.core import netcdf_bytes, replacing
+    from deeplinear.core import netcdf_bytes
     from deeplinear.experiments import CorruptRecord, Store, collect, grid, task_of
 
     one, settings = _swept(arguments, seed)
     specs = _usage(grid, _preset(one, preset), settings, one.id)
     target = to_write(out, "--out", ".nc")
+    written = Written("experiment collect", [target], force=force)
     try:
         dataset, missing = collect([task_of(one.id, spec) for spec in specs], Store(store), tuple(settings))
     except (CorruptRecord, ValueError) as error:
         raise UsageError(str(error)) from None
-    with replacing(target) as part:
-        part.write_bytes(netcdf_bytes(dataset))
+
+    def write(to: Path) -> list[Path]:
+        (to / target.name).write_bytes(netcdf_bytes(dataset))
+        return [to / target.name]
+
+    written.write(write)
     members = dataset.sizes["member"]
     if as_json:
         payload = {"ok": True, "command": "experiment collect", "file": out, "members": members, "missing": missing}
@@ -336,7 +344,7 @@ def _run(
     kind, helpers = executor_of(executor, workers, address)
     place = folder(store, "--store")
     settled = _Settled(len(tasks) <= LISTED)
-    interrupted, broken = False, ""
+    stopped, broken = False, ""
     formats = FORMATS if strict else ("svg",) if len(tasks) <= DRAWN else ()
     interrupts_raise()
     with output_kept_pure(), sweep_bar(command.split()[-1]) as bar:
@@ -353,7 +361,7 @@ def _run(
                 report=settled.add,
             )
         except KeyboardInterrupt:
-            interrupted = True
+            stopped = True
         except (ImportError, ConnectionError) as error:
             if not settled.amounts["completed"]:
                 raise UsageError(one_line(error)) from None
@@ -364,7 +372,7 @@ def _run(
     settled.kept.sort(key=lambda member: order[member.task.key])
     failed, wrong = settled.amounts["failed"], settled.claims[False]
     code = Code.numerical if failed or broken else Code.check_failed if wrong and strict else Code.fine
-    code = Code.interrupted if interrupted else code
+    code = interrupted() if stopped else code
     if as_json:
         payload = {
             "ok": code is Code.fine,
@@ -387,7 +395,7 @@ def _run(
         say(f"dln: and {len(told) - REASONS} more; --json tells them.")
     done = settled.amounts["completed"] + settled.amounts["stored"]
     kept = f"{done} of {len(tasks)} are stored{_begun(tasks, Store(place))}, and the same command goes on from there."
-    if interrupted:
+    if stopped:
         say(f"dln: interrupted; {kept}")
     if broken:
         say(f"dln: {broken.rstrip('.')}; {kept}")
@@ -432,8 +440,12 @@ def _print_members(settled: _Settled, *, detailed: bool) -> None:
             header=("verdict", "claim", "measured", "expected"),
         )
         for claim in record.claims:  # where there is no verdict, the words are what there is to say
-            if claim.holds is None and claim.note:
+            if claim.holds is None and claim.note and not claim.unjudged:
                 print_table([("", f"{claim.statement}: {claim.note}")])
+        unjudged = sum(claim.unjudged for claim in record.claims)
+        if unjudged:
+            text = f"{unjudged} of {len(record.claims)} claims have no verdict: their bounds were set for the presets, "
+            print_table([("", text + "and these settings differ from all of them")])
     amounts, claims = settled.amounts, settled.claims
     text = (
         f"{amounts['completed']} run, {amounts['stored']} taken from the store, {amounts['failed']} failed; "

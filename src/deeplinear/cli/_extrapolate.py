@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from deeplinear.cli._files import read_array, read_named
+from deeplinear.cli._limits import ENTRIES
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._written import Written
 
 MANY = 100
 """More entries than this are told to take time."""
+
+REACH = 100.0
+"""Largest eigenvalue that networks to compare with may have."""
 
 LEAST = 50
 """Entries of a continuation, if no horizon is given."""
@@ -27,12 +32,13 @@ def extrapolate_command(
     student: str | None,
     out: str,
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Say how the numbers go on and what decides it, judge a student, write table and picture; gives the exit code."""
     accuracy = read_kind(number(above=0, at_most=1), tolerance, "--tolerance")
-    length = None if known is None else read_kind(count(at_least=2), known, "--known")
-    radius = None if reach is None else read_kind(number(above=0), reach, "--reach")
+    length = None if known is None else read_kind(count(at_least=2, at_most=ENTRIES), known, "--known")
+    radius = None if reach is None else read_kind(number(above=0, at_most=REACH), reach, "--reach")
     values = read_array(file, "RESPONSE")
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
@@ -43,21 +49,30 @@ def extrapolate_command(
     if not all(map(math.isfinite, values)):
         raise UsageError(f"RESPONSE must be finite, but {file} holds NaN or infinite numbers.")
     length = len(values) if length is None else length
+    if length >= ENTRIES:
+        raise UsageError(f"RESPONSE must hold fewer than {ENTRIES} known numbers, but holds {length}; give --known.")
     if length > len(values):
         raise UsageError(f"--known must be from 2 to the {len(values)} numbers of RESPONSE, but is {length}.")
-    wanted = max(LEAST, 2 * length) if horizon is None else read_kind(count(at_least=2), horizon, "--horizon")
+    wanted = (
+        min(max(LEAST, 2 * length), ENTRIES)
+        if horizon is None
+        else read_kind(count(at_least=2, at_most=ENTRIES), horizon, "--horizon")
+    )
     if wanted <= length:
         raise UsageError(f"--horizon must be more than the {length} known numbers, but is {wanted}; or give --known.")
     system = None if student is None else _student(student)
     numerics()
-    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
-    from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
+    from deeplinear.cli._shell import folder, pictures
 
     stem = folder(out) / f"{Path(file).stem}-continued"
     table = stem.with_name(f"{stem.name}.csv")
-    keep_inputs([table, *pictures(stem)], {"RESPONSE": file, "--student": student})
+    drawn = pictures(stem)
+    may = [table, *(() if no_plot else drawn)]
+    written = Written("extrapolate", may, force=force, read={"RESPONSE": file, "--student": student}, others=drawn)
     if wanted - length > MANY:
         say(f"Bounds on {wanted - length} numbers take linear programmes each, some minutes for hundreds of them.")
+    from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
+
     try:
         with output_kept_pure():
             found = continuation(values[:length], wanted, tolerance=accuracy, reach=radius)
@@ -68,10 +83,10 @@ def extrapolate_command(
                 judged = extrapolation_verdict(system, teacher, length, horizon=wanted)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    files = [_write(table, found, values, played)]
+    files = written.write(lambda to: [_write(to / table.name, found, values, played)])
     if not no_plot:
-        files += _draw(stem, Path(file).name, found, values, played)
-    drop_others(pictures(stem), files)
+        files += _draw(written, stem.name, Path(file).name, found, values, played)
+    written.finish(files)
     if as_json:
         print_json(_payload(file, found, judged, files))
         return Code.fine
@@ -196,14 +211,14 @@ def _outwards(name: str) -> Callable[[float], str]:
     return lambda value: str(context.create_decimal_from_float(value))
 
 
-def _draw(stem: Path, name: str, found: Any, values: Any, played: Any) -> list[Path]:
+def _draw(written: Written, stem: str, name: str, found: Any, values: Any, played: Any) -> list[Path]:
     from deeplinear.plots import plot_continuation, save_figure
 
     try:
         figure = plot_continuation(
             found, given=values, student=None if played is None else played.values, title=f"{name}: how it goes on"
         )
-        return save_figure(figure, stem)
+        return written.write(lambda to: save_figure(figure, to / stem))
     except (ImportError, ValueError) as error:
         say(f"dln: the table is written, but there is no picture: {error}")
         return []

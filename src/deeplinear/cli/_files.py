@@ -1,17 +1,18 @@
 """Numbers from files: .npy, .npz, .csv, .tsv, .txt."""
 
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from deeplinear._about import read_float
 from deeplinear.cli._lines import GAPS, TEXT, read_lines
-from deeplinear.cli._shell import UsageError, one_line
+from deeplinear.cli._shell import UsageError
+from deeplinear.readers import Source, StoredArray, check_together, open_arrays
 
 ENDINGS = (".npy", ".npz", *TEXT)
+
+MOST_LAYERS_DIGITS = 9
+"""Digits of the number of a layer."""
 
 
 def flag(where: str) -> str:
@@ -20,51 +21,58 @@ def flag(where: str) -> str:
 
 
 def read_array(path: str, where: str) -> np.ndarray:
-    """The array of a file, as floating-point numbers; `where` names the setting in messages.
+    """Return the array of a file, as floating-point numbers; `where` names the setting in messages.
 
     An .npz with several arrays must hold one that is called like the setting.
     """
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise UsageError(f"{flag(where)}: file must end in {', '.join(ENDINGS)}, but is {path}.")
-    if ending in (".npy", ".npz"):
-        content = _opened(path, where, lambda: np.load(path, allow_pickle=False))
-        if isinstance(content, np.ndarray):
-            return _numbers(content, path, where)
-        with content:
-            names, own = list(content.files), where.removeprefix("--")
-            if len(names) != 1 and own not in names:
-                raise UsageError(
-                    f"{flag(where)}: {path} must hold one array, or one called '{own}', but holds {names}."
-                )
-            name = own if own in names else names[0]
-            return _numbers(_opened(path, where, lambda: content[name]), path, where)
-    return _text(path, where)
+    if ending in TEXT:
+        return _text(path, where)
+    found, own = open_arrays(Source.of(path, flag(where))), where.removeprefix("--")
+    if len(found) != 1 and own not in found:
+        raise UsageError(
+            f"{flag(where)}: {path} must hold one array, or one called '{own}', but holds {_names(found)}."
+        )
+    return _numbers([found[own] if own in found else next(iter(found.values()))], path, where)[0]
 
 
 def read_layers(path: str, where: str) -> tuple[np.ndarray, ...]:
-    """Layers of an .npz, in the order of the numbers in their names, first-acting first."""
-    content = _opened(path, where, lambda: np.load(path, allow_pickle=False))
-    if isinstance(content, np.ndarray):
-        raise UsageError(f"{flag(where)}: {path} must be an .npz of layers W1, W2, …, but holds one array.")
-    with content:
-        names = list(content.files)
-        digits = {name: "".join(c for c in name if "0" <= c <= "9") for name in names}
-        if not names or not all(digits.values()) or len(set(map(int, digits.values()))) < len(names):
-            raise UsageError(f"{flag(where)}: {path} must hold layers called W1, W2, …, but holds {names}.")
-        ordered = sorted(names, key=lambda name: int(digits[name]))
-        return tuple(_numbers(_opened(path, where, lambda n=name: content[n]), path, where) for name in ordered)
+    """Return the layers of an .npz, in the order of the numbers in their names, first-acting first."""
+    found = _archive(path, where, "an .npz of layers W1, W2, …")
+    digits = {name: "".join(c for c in name if "0" <= c <= "9") for name in found}
+    short = all(0 < len(number) <= MOST_LAYERS_DIGITS for number in digits.values())
+    if not found or not short or len(set(map(int, digits.values()))) < len(found):
+        raise UsageError(f"{flag(where)}: {path} must hold layers called W1, W2, …, but holds {_names(found)}.")
+    ordered = sorted(found, key=lambda name: int(digits[name]))
+    return _numbers([found[name] for name in ordered], path, where)
 
 
 def read_named(path: str, where: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """Arrays of an .npz by their names."""
-    content = _opened(path, where, lambda: np.load(path, allow_pickle=False))
-    if isinstance(content, np.ndarray):
-        raise UsageError(f"{flag(where)}: {path} must be an .npz of {', '.join(names)}, but holds one array.")
-    with content:
-        if not set(names) <= set(content.files):
-            raise UsageError(f"{flag(where)}: {path} must hold {', '.join(names)}, but holds {content.files}.")
-        return tuple(_numbers(_opened(path, where, lambda n=name: content[n]), path, where) for name in names)
+    """Return arrays of an .npz by their names."""
+    found = _archive(path, where, f"an .npz of {', '.join(names)}")
+    if not set(names) <= set(found):
+        raise UsageError(f"{flag(where)}: {path} must hold {', '.join(names)}, but holds {_names(found)}.")
+    return _numbers([found[name] for name in names], path, where)
+
+
+def names_in(path: str, where: str) -> list[str]:
+    """Return the names of the arrays of an .npz."""
+    return list(_archive(path, where, "an .npz"))
+
+
+def _archive(path: str, where: str, wanted: str) -> dict[str, StoredArray]:
+    found = open_arrays(Source.of(path, flag(where)))
+    if any(array.member is None for array in found.values()):
+        raise UsageError(f"{flag(where)}: {path} must be {wanted}, but holds one array.")
+    return found
+
+
+def _names(found: dict[str, StoredArray]) -> str:
+    """Return the first names of arrays, as a list."""
+    some = [name[:40] for name in list(found)[:8]]
+    return f"{some}" if len(found) <= len(some) else f"{len(found)} arrays such as {some}"
 
 
 def _text(path: str, where: str) -> np.ndarray:
@@ -94,25 +102,11 @@ def _real(cell: str) -> float | None:
         return None
 
 
-def _opened(path: str, where: str, read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except OSError as error:
-        raise UsageError(f"{flag(where)}: {path} must be a readable file, but: {error.strerror or error}.") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        text = one_line(error).rstrip(".")
-        if "pickle" in text:  # NumPy takes what is none of its own files for Python objects.
-            text = "it holds Python objects" if _made_by_numpy(path) else "it is no file of NumPy"
-        raise UsageError(f"{flag(where)}: {path} must be a well-formed file of numbers, but: {text}.") from None
-
-
-def _made_by_numpy(path: str) -> bool:
-    """Whether a file begins as an array or an archive of arrays does."""
-    with open(path, "rb") as file:
-        return file.read(6).startswith((b"\x93NUMPY", b"PK"))
-
-
-def _numbers(array: np.ndarray, path: str, where: str) -> np.ndarray:
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"{flag(where)}: {path} must hold real numbers, but holds values of type {array.dtype}.")
-    return array.astype(float)
+def _numbers(arrays: list[StoredArray], path: str, where: str) -> tuple[np.ndarray, ...]:
+    """Return real arrays as floating-point numbers; others are refused before they are read."""
+    for array in arrays:
+        if array.dtype.kind not in "biufO":
+            raise UsageError(f"{flag(where)}: {path} must hold real numbers, but holds values of type {array.dtype}.")
+    check_together(arrays)
+    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
+        return tuple(array.read().astype(float) for array in arrays)

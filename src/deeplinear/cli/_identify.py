@@ -5,9 +5,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from deeplinear.cli._limits import ENTRIES, STATES, TRAINED
 from deeplinear.cli._options import count, number, read_kind
 from deeplinear.cli._shell import Code, UsageError, estimators, numerics, output_kept_pure, print_json, print_table, say
 from deeplinear.cli._tables import check_columns, column_places, read_table, with_own_names, without_gaps
+from deeplinear.cli._written import Written
 
 LEAST = 10
 """Rows of the shortest table that is worth a try."""
@@ -29,15 +31,16 @@ def identify_command(
     seed: str | None,
     out: str,
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Identify a system, say what it is and how well it predicts, write it; gives the exit code."""
     settings: dict[str, Any] = {
-        "order": None if order is None else read_kind(count(at_least=0), order, "--order"),
-        "memory": None if memory is None else read_kind(count(at_least=2), memory, "--memory"),
-        "states": read_kind(count(), states, "--states"),
-        "steps": read_kind(count(), steps, "--steps"),
-        "horizon": None if horizon is None else read_kind(count(at_least=2), horizon, "--horizon"),
+        "order": None if order is None else read_kind(count(at_least=0, at_most=STATES), order, "--order"),
+        "memory": None if memory is None else read_kind(count(at_least=2, at_most=ENTRIES), memory, "--memory"),
+        "states": read_kind(count(at_most=STATES), states, "--states"),
+        "steps": read_kind(count(at_most=TRAINED), steps, "--steps"),
+        "horizon": None if horizon is None else read_kind(count(at_least=2, at_most=ENTRIES), horizon, "--horizon"),
         "random_state": 0 if seed is None else read_kind(count(at_least=0, at_most=2**32 - 1), seed, "--seed"),
         "start": "rest" if rest else "unknown",
         "feed_through": not no_feed_through,
@@ -46,15 +49,18 @@ def identify_command(
     of_inputs, of_outputs, u, y = _read(file, inputs, outputs, header)
     numerics()
     from deeplinear.cli._interrupt import interrupts_raise
-    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
-    from deeplinear.core import NumericalError
+    from deeplinear.cli._shell import folder, pictures
     from deeplinear.report import progress_bar
 
     stem = folder(out) / Path(file).stem
-    keep_inputs([*_files(stem), *pictures(_picture(stem))], {"DATA": file})
+    drawn = pictures(_picture(stem))
+    may = [*_files(stem), *(() if no_plot else drawn)]
+    written = Written("identify", may, force=force, read={"DATA": file}, others=drawn)
     seen = len(u) - (max(1, round(share * len(u))) if share > 0 else 0)
     check_columns(u, of_inputs, "DATA")
     check_columns(y, of_outputs, "DATA")
+    from deeplinear.core import NumericalError
+
     interrupts_raise()
     try:
         with output_kept_pure(), progress_bar("identifying") as progress:
@@ -68,10 +74,10 @@ def identify_command(
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(_named(str(error), of_inputs)) from None
     scores = {name: _score(y[seen:, i], predicted[seen:, i]) for i, name in enumerate(of_outputs)}
-    files = _write(stem, model, of_inputs, of_outputs, y, predicted, seen)
+    files = written.write(lambda to: _write(to / stem.name, model, of_inputs, of_outputs, y, predicted, seen))
     if not no_plot:
-        files += _draw(stem, Path(file).name, model, of_inputs, of_outputs, y, predicted, seen, bounds)
-    drop_others(pictures(_picture(stem)), files)
+        files += _draw(written, stem.name, Path(file).name, model, of_inputs, of_outputs, y, predicted, seen, bounds)
+    written.finish(files)
     if as_json:
         print_json(_payload(file, model, found, bounds, scores, seen, len(u), files))
         return Code.fine
@@ -256,7 +262,8 @@ def _write(
 
 
 def _draw(
-    stem: Path,
+    written: Written,
+    stem: str,
     name: str,
     model: Any,
     inputs: list[str],
@@ -285,7 +292,7 @@ def _draw(
             bounds=drawn,
             title=f"{name}: {model.order_} {'state' if model.order_ == 1 else 'states'}",
         )
-        return save_figure(figure, _picture(stem))
+        return written.write(lambda to: save_figure(figure, _picture(to / stem)))
     except (ImportError, ValueError) as error:
         say(f"dln: the tables are written, but there is no picture: {error}")
         return []

@@ -8,6 +8,7 @@ import threading
 import webbrowser
 from pathlib import Path
 
+from deeplinear.cli._interrupt import SIGNALS
 from deeplinear.cli._shell import Code, UsageError, numerics, print_json, say
 
 MOST_PORTS = 20
@@ -18,12 +19,6 @@ def lab_command(
     host: str, port: int | None, public: bool, names: str | None, store: str, browser: bool, warm: bool, as_json: bool
 ) -> Code:
     """Serve until interrupted."""
-    try:
-        import uvicorn
-
-        from deeplinear.lab import Settings, create_app
-    except ImportError as error:
-        raise UsageError(f"the lab needs the extra 'lab': pip install 'deeplinear[lab]' ({error}).") from None
     if not _is_loopback(host) and not public:
         raise UsageError(
             f"--host: {host} can be reached from other machines, and the lab has no passwords; add --public if that is "
@@ -31,6 +26,12 @@ def lab_command(
         )
     if Path(store).exists() and not Path(store).is_dir():
         raise UsageError(f"--store: {store} must be a folder, but is a file.")
+    try:
+        import uvicorn
+
+        from deeplinear.lab import Settings, create_app
+    except ImportError as error:
+        raise UsageError(f"the lab needs the extra 'lab': pip install 'deeplinear[lab]' ({error}).") from None
     numerics()
     bound = _bind(host, port)
     asked = tuple(name.strip().lower() for name in (names or "").split(",") if name.strip())
@@ -45,7 +46,11 @@ def lab_command(
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=2))
     if browser:
         threading.Timer(0.8, webbrowser.open, [address]).start()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server ends by it, and that is the way to end it
+    # An interrupt is the way to end the server, which answers SIGINT and SIGTERM itself and raises them again.
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            other = number not in (signal.SIGINT, signal.SIGTERM)
+            signal.signal(number, server.handle_exit if other else signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[bound])
     return Code.fine

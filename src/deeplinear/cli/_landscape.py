@@ -6,6 +6,8 @@ from typing import Any
 from deeplinear.cli._files import read_array, read_layers
 from deeplinear.cli._options import SIMULATE, resolve
 from deeplinear.cli._shell import Code, UsageError, numerics, output_kept_pure, print_json, print_table, say
+from deeplinear.cli._written import Written
+from deeplinear.readers import FileError
 
 RUN = "run.nc"
 """The file of a run in its folder."""
@@ -20,29 +22,33 @@ def landscape_command(
     target: str | None,
     inputs: str | None,
     outputs: str | None,
-    out: str | None,
+    out: str,
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Say where the weights of a file stand, and which saddles its run visited; gives the exit code."""
     path = _path(file)
+    if (inputs is None) != (outputs is None):
+        raise UsageError("--inputs and --outputs belong together; give both.")
+    if target is not None and inputs is not None:
+        raise UsageError("--target and --inputs both say what is learned; give one of them.")
     numerics()
+    from deeplinear.cli._shell import folder, pictures
+
+    written = None
+    if not no_plot:
+        place = folder(out)
+        portraits, saddles = pictures(place / "landscape"), pictures(place / "saddles")
+        may = [*portraits, *(saddles if path.suffix.lower() == ".nc" else ())]
+        read = {"FILE": str(path), "--target": target, "--inputs": inputs, "--outputs": outputs}
+        written = Written("landscape", may, force=force, read=read, others=saddles)
+    trajectory = _trajectory(path) if path.suffix.lower() == ".nc" else None
+    layers = read_layers(str(path), "FILE") if trajectory is None else trajectory.params
     import jax.numpy as jnp
 
-    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
-    from deeplinear.core import Trajectory
     from deeplinear.landscape import itinerary, portrait
 
-    place = None if out is None else folder(out)
-    if place is not None:
-        read = {"FILE": str(path), "--target": target, "--inputs": inputs, "--outputs": outputs}
-        keep_inputs([*pictures(place / "landscape"), *pictures(place / "saddles")], read)
-    trajectory = None
-    if path.suffix.lower() == ".nc":
-        trajectory = _trajectory(Trajectory, path)
-        layers = trajectory.params
-    else:
-        layers = read_layers(str(path), "FILE")
     layers = tuple(jnp.asarray(layer) for layer in layers)
     problem, words = _task(layers, trajectory, target, inputs, outputs)
     try:
@@ -61,9 +67,7 @@ def landscape_command(
                     reason = f"Which saddles the run visited cannot be told: {error}"
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    files = [] if place is None or no_plot else _draw(place, path, found, trajectory, visited)
-    if place is not None:
-        drop_others(pictures(place / "saddles"), files)
+    files = [] if written is None else _draw(written, path, found, trajectory, visited)
     if as_json:
         content = {"ok": True, "command": "landscape", "exit_code": 0, "file": str(path), "task": words}
         content |= {"portrait": found.to_json(), "itinerary": None if visited is None else visited.to_json()}
@@ -98,11 +102,13 @@ def _path(file: str) -> Path:
     return path
 
 
-def _trajectory(kind: Any, path: Path) -> Any:
+def _trajectory(path: Path) -> Any:
+    from deeplinear.core import Trajectory
+
     try:
-        trajectory = kind.load(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"FILE: {error}") from None
+        trajectory = Trajectory.load(path)
+    except FileError as error:
+        raise error.seen_by("FILE") from None
     if trajectory.is_ensemble:
         raise UsageError(f"FILE: {path} must be a single run, but is an ensemble of {trajectory.members}.")
     return trajectory
@@ -112,10 +118,6 @@ def _task(layers: Any, trajectory: Any, target: str | None, inputs: str | None, 
     """The problem, from files or from the settings of the run, and where it came from."""
     from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 
-    if (inputs is None) != (outputs is None):
-        raise UsageError("--inputs and --outputs belong together; give both.")
-    if target is not None and inputs is not None:
-        raise UsageError("--target and --inputs both say what is learned; give one of them.")
     try:
         model = DeepLinear((layers[0].shape[1], *(layer.shape[0] for layer in layers)))
         model.check(layers, "FILE")
@@ -129,6 +131,8 @@ def _task(layers: Any, trajectory: Any, target: str | None, inputs: str | None, 
     settings = {} if trajectory is None else trajectory.info.get("settings", {})
     if not settings:
         return None, "unknown; give --target, or --inputs and --outputs"
+    if not isinstance(settings, dict):
+        raise UsageError("FILE: the settings of the run must be a table, but are not; give --target.")
     from deeplinear.cli._build import build
 
     defaults = {option.name: option.default for option in SIMULATE}
@@ -140,14 +144,16 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _draw(place: Path, path: Path, found: Any, trajectory: Any, visited: Any) -> list[Path]:
+def _draw(written: Written, path: Path, found: Any, trajectory: Any, visited: Any) -> list[Path]:
     from deeplinear.plots import plot_itinerary, plot_portrait, save_figure
 
     files: list[Path] = []
     try:
-        files += save_figure(plot_portrait(found, title=path.name), place / "landscape")
+        files += written.write(lambda to: save_figure(plot_portrait(found, title=path.name), to / "landscape"))
         if visited is not None and visited.visits and "loss" in trajectory.values:
-            files += save_figure(plot_itinerary(trajectory, visited, title=path.name), place / "saddles")
+            drawn = plot_itinerary(trajectory, visited, title=path.name)
+            files += written.write(lambda to: save_figure(drawn, to / "saddles"))
     except ImportError as error:
         say(f"dln: there is no picture: {error}")
+    written.finish(files)
     return files

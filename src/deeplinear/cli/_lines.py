@@ -6,6 +6,7 @@ from pathlib import Path
 
 from deeplinear._about import read_float
 from deeplinear.cli._shell import UsageError
+from deeplinear.readers import Source
 
 TEXT = (".csv", ".tsv", ".txt")
 """Endings of text files."""
@@ -29,12 +30,7 @@ def read_lines(path: str, where: str, *, comments: bool = False) -> tuple[list[t
         where: What it is called in messages.
         comments: What follows `#` is not read, and white space of any kind separates cells of a .txt.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise UsageError(f"{where}: {path} must be a readable file, but: {reason}.") from None
-    rows = text.splitlines()
+    rows = Source.of(path, where).text().splitlines()
     spaced = Path(path).suffix.lower() == ".txt"
     if comments:
         rows = [row.partition("#")[0] for row in rows]

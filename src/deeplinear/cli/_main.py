@@ -1,5 +1,6 @@
 """The command line: what commands there are and with which flags. Nothing heavy is imported before a command runs."""
 
+import contextlib
 import errno
 import sys
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from deeplinear.cli._flags import (
     Again,
     All,
     Executor,
+    Force,
     Json,
     Paper,
     Preset,
@@ -22,9 +24,9 @@ from deeplinear.cli._flags import (
     StoreDir,
     Workers,
 )
-from deeplinear.cli._interrupt import INTERRUPTED
+from deeplinear.cli._interrupt import INTERRUPTED, set_result_stream
 from deeplinear.cli._options import EXACT, SIMULATE, as_flags
-from deeplinear.cli._shell import Code, UsageError, print_refusal, say, told
+from deeplinear.cli._shell import Code, UsageError, hush, interrupted, print_refusal, say, told
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
 """Why a file cannot be written: no space, limits, damage, no leave."""
@@ -38,11 +40,14 @@ class Commands(TyperGroup):
         kwargs["standalone_mode"] = False
         words = list(args[0] if args else kwargs.get("args") or sys.argv[1:])
         told.last, told.result = "", False
+        set_result_stream(1)
         try:
             code = super().main(*args, **kwargs)
             # Commands that end an interrupted run give a `Code`; a plain number means that nothing answered yet.
             if code == Code.interrupted and not isinstance(code, Code):
                 say(INTERRUPTED)
+                code = interrupted()
+            sys.stdout.flush()
         except typer.TyperException as error:
             text = error.format_message() or "a command must be given; see dln --help"
             say(f"dln: {text}{'' if text.endswith(('.', '?', '!')) else '.'}")
@@ -50,9 +55,21 @@ class Commands(TyperGroup):
         except UsageError as error:
             say(f"dln: {error}")
             code = Code.usage
+        except ValueError as error:
+            from deeplinear.readers import FileError
+
+            if not isinstance(error, FileError):
+                raise
+            say(f"dln: {error}")
+            code = Code.usage
         except typer.Abort:
             say(INTERRUPTED)
-            code = Code.interrupted
+            code = interrupted()
+        except (BrokenPipeError, SystemExit) as error:
+            # Typer and rich answer a closed pipe by an exit of their own.
+            if not isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError):
+                raise
+            code = Code.closed_pipe
         except OSError as error:
             if error.errno not in UNWRITTEN:
                 raise
@@ -62,8 +79,10 @@ class Commands(TyperGroup):
         except MemoryError as error:
             say(f"dln: the run needs more memory than there is; take smaller widths or fewer points. {error}")
             code = Code.numerical
-        if code and "--json" in words and not told.result:
-            print_refusal(self._named(words), Code(code))
+        if code and code != Code.closed_pipe and "--json" in words and not told.result:
+            with contextlib.suppress(BrokenPipeError):
+                print_refusal(self._named(words), Code(code))
+        hush()
         sys.exit(int(code or Code.fine))
 
     def _named(self, words: list[str]) -> str:
@@ -102,7 +121,8 @@ def _top(
 ) -> None:
     """Deep linear networks: simulate their training and look at what happens.
 
-    Exit codes: 0 fine, 1 a check failed, 2 bad input, 3 a run broke down, 130 interrupted. A run that meets a limit
+    Exit codes: 0 fine, 1 a check failed, 2 bad input, 3 a run broke down, 130 interrupted (129 by SIGHUP, 143 by
+    SIGTERM, which are answered alike), 141 the reader of the output went away (as in | head). A run that meets a limit
     (--max-steps, --wall-limit) before its end is fine, but not finished: the error stream and the JSON,
     "finished": false, say so. With --json there is one object on the output stream in every case; where there is no
     result it has "ok": false and "error" with a kind and the message.
@@ -150,6 +170,7 @@ def _landscape(
     outputs: Annotated[str | None, typer.Option("--outputs", metavar="FILE", help="Outputs, (out, samples).")] = None,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for pictures.")] = "results",
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Say where the weights of a file stand in their landscape.
@@ -161,7 +182,7 @@ def _landscape(
     """
     from deeplinear.cli._landscape import landscape_command
 
-    raise typer.Exit(landscape_command(file, target, inputs, outputs, out, no_plot, as_json))
+    raise typer.Exit(landscape_command(file, target, inputs, outputs, out, no_plot, force, as_json))
 
 
 @app.command("extrapolate")
@@ -190,6 +211,7 @@ def _extrapolate(
     ] = None,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the table and its picture.")] = "results",
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Say how the impulse response of a linear recurrent network goes on after its first numbers.
@@ -202,7 +224,7 @@ def _extrapolate(
     """
     from deeplinear.cli._extrapolate import extrapolate_command
 
-    raise typer.Exit(extrapolate_command(file, known, horizon, tolerance, reach, student, out, no_plot, as_json))
+    raise typer.Exit(extrapolate_command(file, known, horizon, tolerance, reach, student, out, no_plot, force, as_json))
 
 
 @app.command("geodesic")
@@ -216,18 +238,19 @@ def _geodesic(
     points: Annotated[str, typer.Option("--points", metavar="N", help="Points of the path.")] = "101",
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the path and its picture.")] = "results",
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Make no picture.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Find the geodesic between two matrices in the metric that balanced layers of a depth induce.
 
     Gives its length, the lower bound by the singular values, and by how much the end is missed, by the closed form or
-    by the geodesic shot from the start. That it is the shortest is not certified. The path is written as geodesic.csv:
-    times, entries row by row, singular values. The matrices are square, of full rank, and their determinants have one
-    sign; otherwise no path joins them. Exit 3 if no geodesic was found.
+    by the geodesic shot from the start. It is certified to be the shortest where its length is that bound, and only
+    there. The path is written as geodesic.csv: times, entries row by row, singular values. The matrices are square, of
+    full rank, and their determinants have one sign; otherwise no path joins them. Exit 3 if no geodesic was found.
     """
     from deeplinear.cli._geodesic import geodesic_command
 
-    raise typer.Exit(geodesic_command(start, end, depth, normalised, points, out, no_plot, as_json))
+    raise typer.Exit(geodesic_command(start, end, depth, normalised, points, out, no_plot, force, as_json))
 
 
 app.add_typer(data)
@@ -245,12 +268,13 @@ def _doctor(seed: Seed = None, as_json: Json = False) -> None:
 def _demo(
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for data and pictures.")] = "results",
     seed: Seed = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Take the tour: a few experiments and checks of every theory there is, and a report to look at."""
     from deeplinear.cli._demo import demo_command
 
-    raise typer.Exit(demo_command(out, seed, as_json))
+    raise typer.Exit(demo_command(out, seed, force, as_json))
 
 
 @app.command("report")
@@ -259,12 +283,13 @@ def _report(
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Page to write (default STORE/report.html).")
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Build one HTML page of everything in a store: figures, claims, checks, errata, and how to run each again."""
     from deeplinear.cli._report import report_command
 
-    raise typer.Exit(report_command(store, out, as_json))
+    raise typer.Exit(report_command(store, out, force, as_json))
 
 
 @app.command("lab")
@@ -401,6 +426,9 @@ def _experiment_run(
 ) -> None:
     """Run experiments; what is stored already is not run again. Exit 1 if a claim fails, 3 if a run breaks down.
 
+    Claims are judged at the settings of a preset. At your own settings key=value they are numbers without a verdict,
+    except for bounds that hold at all settings.
+
     Values of a list are separated by commas, lists in a list by semicolons (angles=0.5,1.3 'spectra=1,2;3,4').
     """
     from deeplinear.cli._experiment import run_command
@@ -452,9 +480,10 @@ def _experiment_collect(
     seed: Seed = None,
     store: StoreDir = "results",
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="NetCDF file to write.")] = "sweep.nc",
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write the stored members of a sweep into one NetCDF file."""
     from deeplinear.cli._experiment import collect_command
 
-    raise typer.Exit(collect_command(arguments or [], preset, seed, store, out, as_json))
+    raise typer.Exit(collect_command(arguments or [], preset, seed, store, out, force, as_json))

@@ -2,16 +2,18 @@
 
 import inspect
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from deeplinear._about import near_name, read_float, read_int
+from deeplinear.cli._limits import LAYERS, POINTS, STEPS, TIME, WIDTH
 from deeplinear.cli._shell import UsageError
+
+SHOWN = 200
+"""Characters of a wrong value that are shown."""
 
 # --- Kinds of values: each reads the text of a flag as well as a value of a TOML file ---------------------------------
 
@@ -77,16 +79,16 @@ def count(*, at_least: int = 1, at_most: int = 2**63 - 1) -> Kind:
     return Kind(f"a whole number of at least {at_least}{top}", "N", read)
 
 
-def listed(item: Kind, example: str) -> Kind:
-    """One or more values, separated by commas in a flag, a list in a file."""
+def listed(item: Kind, example: str, at_most: int = 10_000) -> Kind:
+    """One or more values, but not too many, separated by commas in a flag, a list in a file."""
 
     def read(value: Any) -> tuple[Any, ...]:
         parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-        if not isinstance(parts, list) or not parts:
+        if not isinstance(parts, list) or not 1 <= len(parts) <= at_most:
             raise ValueError
         return tuple(item.read(part) for part in parts)
 
-    return Kind(f"a list such as {example}, each {item.wanted}", f"{item.metavar},…", read)
+    return Kind(f"a list of at most {at_most} values such as {example}, each {item.wanted}", f"{item.metavar},…", read)
 
 
 def text(wanted: str, metavar: str) -> Kind:
@@ -142,6 +144,13 @@ INITS = (
 METHODS = ("flow", "auto", "gd", "momentum", "adam", "rmsprop", "adagrad", "sgd")
 FLOWS = ("flow", "auto")
 INTEGRATORS = ("auto", "tsit5", "dopri8", "kvaerno5", "stabilised", "exponential")
+PROBES = (
+    *("loss", "gradient_norm", "product", "singular_values", "product_effective_rank", "product_stable_rank"),
+    *("product_nuclear_norm", "product_numerical_rank", "layer_norms", "layer_balancedness", "layer_lambda"),
+    *("layer_lambda_residual", "layer_lambda_operator_residual", "layer_alignment", "ntk", "weights"),
+    *("layer_singular_values", "conserved", "drift", "kernel_distance", "kernel_movement", "left_alignment"),
+    *("right_alignment", "mode_strengths", "reconstruction_error", "held_out_error"),
+)
 SPACINGS = ("linear", "log")
 
 _FILE = text("the name of a file", "FILE")
@@ -169,7 +178,13 @@ def _but(options: tuple[str, ...], *without: str) -> tuple[str, ...]:
 
 SEED = Option("seed", count(at_least=0), 0, "Run", "seed of all randomness")
 
-WIDTHS = Option("widths", listed(count(), "10,10,10"), (10, 10, 10), "Problem", "widths of all layers, input first")
+WIDTHS = Option(
+    "widths",
+    listed(count(at_most=WIDTH), "10,10,10", LAYERS + 1),
+    (10, 10, 10),
+    "Problem",
+    "widths of all layers, input first",
+)
 
 SIMULATE = (
     WIDTHS,
@@ -280,17 +295,17 @@ SIMULATE = (
         ("method", _but(METHODS, *FLOWS)),
     ),
     Option("batch", count(), 1, "Method", "terms of the loss per step of sgd", ("method", ("sgd",))),
-    Option("horizon", number(above=0), None, "Run", "time, or number of steps, at which the run ends"),
+    Option("horizon", number(above=0, at_most=TIME), None, "Run", "time, or number of steps, at which the run ends"),
     Option(
         "points",
-        count(at_least=2, at_most=1_000_000),
+        count(at_least=2, at_most=POINTS),
         200,
         "Run",
         "number of records up to --horizon; without that, every step of a flow and every 100th of others is recorded",
     ),
     Option("spacing", choice(*SPACINGS), "linear", "Run", "spacing of the records up to --horizon"),
     Option("until-loss", number(above=0), None, "Run", "stop once the loss is below this"),
-    Option("max-steps", count(), 10_000_000, "Run", "limit on steps"),
+    Option("max-steps", count(at_most=STEPS), 10_000_000, "Run", "limit on steps"),
     Option("wall-limit", number(above=0), None, "Run", "limit on seconds"),
     Option(
         "probes",
@@ -303,6 +318,7 @@ SIMULATE = (
     Option("seeds", count(at_most=100_000), 1, "Run", "number of runs, from independent starts, of the same problem"),
     Option("out", text("the name of a folder", "DIR"), None, "Output", "folder for data and pictures"),
     Option("no-plot", switch(), False, "Output", "make no picture"),
+    Option("force", switch(), False, "Output", "replace files that this command did not write"),
 )
 """All settings of `dln simulate`."""
 
@@ -405,21 +421,19 @@ def read_kind(kind: Kind, value: Any, where: str) -> Any:
     """A value as its kind reads it, or a refusal."""
     try:
         return kind.read(value)
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         hint = f" {error}" if str(error).startswith(("Did you mean", "Known:")) else ""
         what = kind.wanted if not hint else "a known name"
-        raise UsageError(f"{where} must be {what}, but is {value!r}.{hint}") from None
+        shown = repr(value)
+        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}… ({len(shown):,} characters)"
+        raise UsageError(f"{where} must be {what}, but is {shown}.{hint}") from None
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Keys and values of a TOML file."""
-    try:
-        with Path(path).open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise UsageError(f"--config: {path} must be a readable file, but: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config: {path} must be a TOML file, but: {error}.") from None
+    """Return keys and values of a TOML file."""
+    from deeplinear.readers import Source, read_toml
+
+    return read_toml(Source.of(path, "--config"))
 
 
 def resolve(table: tuple[Option, ...], flags: Mapping[str, Any], config: str | None) -> Settings:

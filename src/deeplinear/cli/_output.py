@@ -6,7 +6,8 @@ from typing import Any
 from deeplinear.cli._build import Run
 from deeplinear.cli._interrupt import interrupts_raise
 from deeplinear.cli._options import Settings
-from deeplinear.cli._shell import Code, drop_others, folder, keep_inputs, output_kept_pure, pictures, say
+from deeplinear.cli._shell import Code, folder, interrupted, output_kept_pure, pictures, say
+from deeplinear.cli._written import Written
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import GradientFlow, ensemble, simulate
 from deeplinear.following import follow
@@ -21,7 +22,7 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
     """One run, or an ensemble if there are several starts."""
     interrupts_raise()
     many = len(run.starts) > 1
-    with output_kept_pure(), progress_bar(description) as progress:
+    with output_kept_pure(), progress_bar(description) as bar:
         if many:
             return ensemble(
                 run.problem,
@@ -33,10 +34,10 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
                 max_steps=max_steps,
                 wall_limit=wall_limit,
                 key=run.key,
-                progress=progress,
+                progress=bar,
             )
         if run.exact_first and isinstance(run.method, GradientFlow):
-            return follow(run.problem, run.starts[0], run.times, probes=run.probes, flow=run.method, progress=progress)
+            return follow(run.problem, run.starts[0], run.times, probes=run.probes, flow=run.method, progress=bar)
         return simulate(
             run.problem,
             run.starts[0],
@@ -47,30 +48,35 @@ def execute(run: Run, *, max_steps: int, wall_limit: float | None, description: 
             max_steps=max_steps,
             wall_limit=wall_limit,
             key=run.key,
-            progress=progress,
+            progress=bar,
         )
 
 
-def place_of(settings: Settings, config: str | None, name: str) -> Path | None:
-    """The folder of the results, if it is named; refused where they would lie over a file that is read."""
+def place_of(settings: Settings, config: str | None, name: str) -> Written | None:
+    """The files to write, if their folder is named; refused where they would replace what is read or foreign."""
     if settings["out"] is None:
         return None
     out = folder(settings["out"])
     read = {f"--{option}": settings.by_name.get(option) for option in READ} | {"--config": config}
-    keep_inputs([out / f"{name}.nc", out / f"{name}.json", *pictures(out / name)], read)
-    return out
+    data, drawn = [out / f"{name}.nc", out / f"{name}.json"], pictures(out / name)
+    files = data if settings["no-plot"] else [*data, *drawn]
+    return Written(name if name == "exact" else "simulate", files, force=settings["force"], read=read, others=drawn)
 
 
-def write(trajectory: Trajectory, out: Path, name: str, *, plot: bool, title: str | None = None) -> list[Path]:
+def write(trajectory: Trajectory, out: Written, name: str, *, plot: bool, title: str | None = None) -> list[Path]:
     """Data and, if wanted and possible, pictures; gives the files."""
-    data = trajectory.save(out / name)
-    files = [data, data.with_suffix(".json")]
+
+    def data(to: Path) -> list[Path]:
+        file = trajectory.save(to / name)
+        return [file, file.with_suffix(".json")]
+
+    files = out.write(data)
     if plot:
         try:
-            files += save_figure(plot_trajectory(trajectory, title=title), out / name)
+            files += out.write(lambda to: save_figure(plot_trajectory(trajectory, title=title), to / name))
         except (ImportError, ValueError) as error:
             say(f"dln: the data are written, but there is no picture: {error}")
-    drop_others(pictures(out / name), files)
+    out.finish(files)
     return files
 
 
@@ -78,7 +84,7 @@ def code_of(trajectory: Trajectory) -> Code:
     """Exit code of a run; of an ensemble, that of its worst member."""
     if trajectory.failed:
         return Code.numerical
-    return Code.interrupted if RESULTS.interrupted.name in trajectory.outcomes() else Code.fine
+    return interrupted() if RESULTS.interrupted.name in trajectory.outcomes() else Code.fine
 
 
 def complain(trajectory: Trajectory, files: list[Path]) -> None:

@@ -25,11 +25,12 @@ def ranks_command(
     """Read weights, measure every layer, and tell the averages; gives the exit code."""
     numerics()
     from deeplinear.diagnosis import load_tensors
-    from deeplinear.nonlinear import weight_ranks
 
     def measured(path: str) -> Any:
         try:
             tensors = load_tensors(path, prefix=prefix, skip=skip, first=first, last=last)
+            from deeplinear.nonlinear import weight_ranks
+
             return weight_ranks(_in_order(path, tensors, first, last), layout)
         except (ValueError, TypeError, ImportError, OSError) as error:
             hint = " (--skip NAME does.)" if "leave it out" in str(error) else ""

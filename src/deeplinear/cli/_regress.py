@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deeplinear.cli._limits import LAYERS, REPEATS, SIDE, TIME, check_memory
 from deeplinear.cli._options import choice, count, number, read_kind
 from deeplinear.cli._shell import (
     Code,
@@ -20,6 +21,7 @@ from deeplinear.cli._shell import (
     say,
 )
 from deeplinear.cli._tables import Table, check_columns, column_places, read_table, with_own_names, without_gaps
+from deeplinear.cli._written import Written
 
 SHOWN = 12
 """Modes and columns that a table shows at most."""
@@ -52,20 +54,22 @@ def regress_command(
     header: bool,
     out: str,
     no_plot: bool,
+    force: bool,
     as_json: bool,
 ) -> Code:
     """Fit, say what was learnt and when, write model, path and predictions; gives the exit code."""
-    settings = {
-        "depth": read_kind(count(), depth, "--depth"),
-        "width": None if width is None else read_kind(count(), width, "--width"),
+    settings: dict[str, Any] = {
+        "depth": read_kind(count(at_most=LAYERS), depth, "--depth"),
+        "width": None if width is None else read_kind(count(at_most=SIDE), width, "--width"),
         "scale": read_kind(number(above=0, at_most=1), scale, "--scale"),
         "method": read_kind(choice("auto", "flow", "closed-form"), method, "--method").replace("-", " "),
         "whiten": True if whiten else "auto",
         "held_out": read_kind(number(at_least=0, at_most=0.9), held_out, "--held-out"),
-        "folds": read_kind(count(), folds, "--folds"),
-        "time": None if time is None else read_kind(number(above=0), time, "--time"),
+        "folds": read_kind(count(at_most=REPEATS), folds, "--folds"),
+        "time": None if time is None else read_kind(number(above=0, at_most=TIME), time, "--time"),
         "random_state": read_kind(count(at_least=0, at_most=2**32 - 1), seed or "0", "--seed"),
     }
+    check_memory((settings["width"] or 0) ** 2 * settings["depth"], "a smaller --width or --depth")
     table = _checked(file, "DATA", header)
     wanted = _columns(table, targets, "--targets")
     given = [name for name in table.columns if name not in wanted]
@@ -79,11 +83,13 @@ def regress_command(
     Y = _numbers(table, wanted, file, "DATA")
     new = None if predict is None else _numbers(_checked(predict, "--predict", header), given, predict, "--predict")
     numerics()
-    from deeplinear.cli._shell import drop_others, folder, keep_inputs, pictures
+    from deeplinear.cli._shell import folder, pictures
 
     place = folder(out)
-    known = [place / name for name in (*MODEL, PREDICTED)] + pictures(place / PICTURE)
-    keep_inputs(known, {"DATA": file, "--predict": predict})
+    others = [place / PREDICTED, *pictures(place / PICTURE)]
+    may = [place / name for name in (*MODEL, *(() if new is None else (PREDICTED,)))]
+    may += [] if no_plot else pictures(place / PICTURE)
+    written = Written("regress", may, force=force, read={"DATA": file, "--predict": predict}, others=others)
     from deeplinear.core import NumericalError
 
     if not raw:
@@ -97,12 +103,13 @@ def regress_command(
         say(f"dln: {error}")
         return Code.numerical
     coef, intercept = units.outer(model)
-    files = _write(place, model, units, coef, intercept, given, wanted)
+    files = written.write(lambda to: _write(to, model, units, coef, intercept, given, wanted))
     if new is not None:
-        files.append(_predictions(place / PREDICTED, new @ coef.T + intercept, wanted))
+        values = new @ coef.T + intercept
+        files += written.write(lambda to: [_predictions(to / PREDICTED, values, wanted)])
     if not no_plot:
-        files += _draw(place / PICTURE, model, Path(file).name)
-    drop_others(known, files)
+        files += _draw(written, model, Path(file).name)
+    written.finish(files)
     if as_json:
         print_json(_payload(file, model, coef, intercept, given, wanted, len(X), notes, files))
     else:
@@ -319,7 +326,7 @@ def _predictions(file: Path, values: Any, targets: list[str]) -> Path:
     return file
 
 
-def _draw(stem: Path, model: Any, name: str) -> list[Path]:
+def _draw(written: Written, model: Any, name: str) -> list[Path]:
     """Modes and errors over time, with a line at the stop and its name above the panel."""
     import numpy as np
 
@@ -347,7 +354,7 @@ def _draw(stem: Path, model: Any, name: str) -> list[Path]:
             axes.axvline(model.stopping_time_, color=REST, linestyle="--", zorder=1)
             place = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 8}
             axes.text(model.stopping_time_, 1.01, "stopped", **place)
-        return save_figure(figure, stem)
+        return written.write(lambda to: save_figure(figure, to / PICTURE))
     except (ImportError, ValueError) as error:
         say(f"dln: the model is written, but there is no picture: {error}")
         return []

@@ -6,11 +6,14 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
+
+from deeplinear.cli._interrupt import exit_code, result_stream, set_result_stream
 
 
 class Code(enum.IntEnum):
@@ -20,7 +23,15 @@ class Code(enum.IntEnum):
     check_failed = 1
     usage = 2
     numerical = 3
+    hung_up = 129
     interrupted = 130
+    closed_pipe = 141
+    terminated = 143
+
+
+def interrupted() -> Code:
+    """Return the exit code of an interrupted command, by the signal it got."""
+    return Code(exit_code())
 
 
 class UsageError(Exception):
@@ -62,7 +73,23 @@ told = Told()
 def say(text: object) -> None:
     """One line on the error stream."""
     told.last = one_line(text)
-    typer.echo(told.last, err=True)
+    try:
+        typer.echo(told.last, err=True)
+    except BrokenPipeError:  # nobody listens; the command goes on
+        hush()
+
+
+def hush() -> None:
+    """Point the standard streams whose reader is gone to the null device, so that nothing fails on them at the end."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is None or stream.closed:
+            continue
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
 
 
 def check_asked(noun: str, names: Sequence[str], everything: bool, paper: str | None) -> None:
@@ -92,11 +119,10 @@ def choose(
 def folder(path: str, flag: str = "--out") -> Path:
     """A folder that exists and can be written to, made if needed; asked for before a run, so that no run is lost."""
     out = Path(path)
-    probe = out / ".dln-writable"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(prefix=".dln-", dir=out):
+            pass
     except OSError as error:
         raise UsageError(f"{flag}: {path} must be a folder that can be written to, but: {error.strerror}.") from None
     return out
@@ -113,44 +139,15 @@ def to_write(path: str, flag: str, *endings: str) -> Path:
     return file
 
 
-def keep_inputs(files: Iterable[Path], read: Mapping[str, str | None], flag: str = "--out") -> None:
-    """Refuse to write over a file that is read; asked for before a run.
-
-    Args:
-        files: What may be written.
-        read: Files that are read, by what they are called in messages; `None` for those that are not given.
-        flag: The option that says where to write.
-    """
-    sources = {where: Path(path) for where, path in read.items() if path is not None and Path(path).exists()}
-    for file in files:
-        for where, source in sources.items():
-            if file.exists() and file.samefile(source):
-                raise UsageError(
-                    f"{flag} must not write over what is read, but {file} is {where}; name another {flag}."
-                )
-
-
 def pictures(stem: Path) -> list[Path]:
     """The files of a picture."""
     return [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")]
 
 
-def drop_others(files: Iterable[Path], written: Sequence[Path]) -> None:
-    """Remove files of an earlier run that would be taken for some of this one, and say so; of no use if it wrote none.
-
-    Args:
-        files: What the command writes under some flags.
-        written: What it has written now.
-    """
-    for file in files:
-        if written and file not in written and file.is_file():
-            file.unlink()
-            say(f"dln: {file} was of an earlier run, and is removed.")
-
-
 def print_json(payload: dict[str, Any]) -> None:
     """A result for programs, on the output stream."""
     told.result = True
+    set_result_stream(None)
     typer.echo(json.dumps(payload, indent=2, allow_nan=False))
 
 
@@ -158,7 +155,9 @@ KINDS = {
     Code.check_failed: "check",
     Code.usage: "usage",
     Code.numerical: "numerical",
+    Code.hung_up: "interrupted",
     Code.interrupted: "interrupted",
+    Code.terminated: "interrupted",
 }
 """Words for why there is no result."""
 
@@ -215,9 +214,12 @@ def output_kept_pure() -> Iterator[None]:
     except OSError:  # There is no output stream to protect.
         yield
         return
+    stream = result_stream()
     try:
+        set_result_stream(None if stream is None else saved)
         os.dup2(2, 1)
         yield
     finally:
         os.dup2(saved, 1)
+        set_result_stream(stream)
         os.close(saved)

@@ -4,12 +4,14 @@ import dataclasses
 from typing import Any
 
 from deeplinear.cli._options import SIMULATE, resolve
+from deeplinear.cli._refusals import refuse
 from deeplinear.cli._shell import Code, numerics, print_json, print_table
 
 
 def simulate_command(flags: dict[str, Any], config: str | None, as_json: bool) -> Code:
     """Run what the settings say; gives the exit code."""
     settings = resolve(SIMULATE, flags, config)
+    refuse(settings)
     numerics()
     from deeplinear.cli._build import build
     from deeplinear.cli._output import code_of, complain, execute, payload, place_of, write

@@ -138,7 +138,7 @@ def entry(
 
     Example:
         >>> @entry
-        ... def total(matrix: jaxtyping.Float[jax.Array, "_ _"]):
+        ... def total(matrix: Matrix):
         ...     return float(matrix.sum())
         >>> total(np.ones((2, 2), dtype=">f4"))
         4.0
@@ -146,7 +146,8 @@ def entry(
     if function is None:
         return lambda later: entry(later, instead=instead, empty=empty, sized=sized, bounded=bounded)
     where = function.__qualname__.removesuffix(".__init__")
-    full = f"{function.__module__.split('.')[1]}.{where}" if "." in function.__module__ else where
+    package = [*(function.__module__ or "").split("."), "", ""][1]
+    full = f"{package}.{where}" if package else where
     parameters = list(inspect.signature(function).parameters.values())
     checked_names = {*sized, *bounded}
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -5,15 +5,20 @@ import contextvars
 import enum
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+Result = TypeVar("Result")
+
 SMALLEST, LARGEST = 1e-100, 1e100
 """Sizes of data between which squares and their quotients are numbers."""
+
+LARGEST_SQUARED = 1e150
+"""Size of data up to which sums of squares are numbers."""
 
 
 class RESULTS(enum.IntEnum):
@@ -172,10 +177,24 @@ def check_finite(where: str, name: str, array: Any) -> None:
 def check_size(where: str, name: str, array: Any, *, small: bool = False) -> None:
     """Refuse numbers so large or so small that their squares are none; zeros alone pass, and small ones if asked."""
     size = float(np.abs(np.asarray(array, dtype=float)).max(initial=0.0))
-    fits = SMALLEST <= size <= LARGEST or size == 0 or (small and size < SMALLEST)
+    fits = size <= LARGEST_SQUARED if small else SMALLEST <= size <= LARGEST or size == 0
     if np.isfinite(size) and not fits:
-        wanted = f"be at most {LARGEST:g}" if small else f"lie between {SMALLEST:g} and {LARGEST:g}"
+        wanted = f"be at most {LARGEST_SQUARED:g}" if small else f"lie between {SMALLEST:g} and {LARGEST:g}"
         raise ValueError(f"{where}: the largest number of {name} must {wanted}, but is {size:.3g}; take other units.")
+
+
+def check_result(where: str, result: Result) -> Result:
+    """Return a result, or refuse one that is not a number because its arguments leave the range of numbers.
+
+    Abstract values pass unseen.
+    """
+    for leaf in jax.tree.leaves(result):
+        if is_concrete(leaf) and np.any(np.isnan(np.asarray(leaf))):
+            raise ValueError(
+                f"{where}: the arguments must be of such sizes that the result is a number, but it is not; take other "
+                "units."
+            )
+    return result
 
 
 def check_shape(where: str, name: str, array: Any, shape: Sequence[int | None]) -> None:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from deeplinear.core._ode import AbstractField, AbstractIntegrator, Scalar, Step, Vector
 from deeplinear.core._types import Array
-from deeplinear.core._xp import xp
+from deeplinear.core._xp import stop_gradient, while_loop, xp
 
 
 def phi(order: int, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -66,9 +66,13 @@ class Exponential(AbstractIntegrator):
 
         # Entries that the linear flow from f cannot reach stay as they are, to the last bit: eigenvectors of equal
         # eigenvalues mix coordinates, and rounding would couple what is decoupled.
-        moves = f != 0
-        for _ in range(3):
-            moves = moves | ((xp.abs(dense) @ moves.astype(y.dtype)) != 0)
+        linked = stop_gradient(dense) != 0
+
+        def reach(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            wider = state[0] | xp.any(linked & state[0], axis=1)
+            return wider, xp.any(wider != state[0])
+
+        moves, _ = while_loop(lambda state: state[1], reach, (f != 0, xp.ones((), bool)))
 
         def apply(weights: Vector, x: Vector) -> Vector:
             return xp.where(moves | (x != 0), vectors @ (weights * (vectors.T @ x)), 0.0)

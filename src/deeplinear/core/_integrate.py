@@ -1,17 +1,15 @@
 """Integration of an equation $y' = f(y)$ in one compiled call: adaptive steps, outputs, events. For many small systems.
 
 Diffrax does the work. `dynamics` has its own driver instead, made for gradient flows of weights; this one serves the
-equations of geometry, whose states are a few matrices and which are wanted in batches.
+equations of geometry, whose states are a few matrices and which are wanted in batches. Diffrax is imported
+when an equation is traced, as that takes a third of a second.
 """
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optimistix
 from jaxtyping import Bool, Float, Int, PyTree
 
 from deeplinear.core._entry import forward_only
@@ -19,48 +17,8 @@ from deeplinear.core._types import Array
 
 Method = Literal["tsit5", "dopri8", "kvaerno5"]
 
-SOLVERS = {"tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8, "kvaerno5": diffrax.Kvaerno5}
-
 SMALLEST_STEP = 1e-15
 """Smallest step, relative to the largest time: below it time stands still."""
-
-
-class Settled(diffrax.AbstractAdaptiveSolver):
-    """A method whose state is corrected after each step; outputs within a step are those of the plain method."""
-
-    solver: diffrax.AbstractSolver
-    after: Callable[[Any], Any] = eqx.field(static=True)
-
-    @property
-    def term_structure(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.solver.term_structure
-
-    @property
-    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.solver.interpolation_cls
-
-    @property
-    def term_compatible_contr_kwargs(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.solver.term_compatible_contr_kwargs
-
-    def order(self, terms: Any) -> int | None:
-        return self.solver.order(terms)
-
-    def strong_order(self, terms: Any) -> Any:
-        return self.solver.strong_order(terms)
-
-    def error_order(self, terms: Any) -> Any:
-        return self.solver.error_order(terms)
-
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any) -> Any:
-        return self.solver.init(terms, t0, t1, y0, args)
-
-    def step(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any, solver_state: Any, made_jump: Any) -> Any:
-        new, *rest = self.solver.step(terms, t0, t1, y0, args, solver_state, made_jump)
-        return self.after(new), *rest
-
-    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
-        return self.solver.func(terms, t0, y0, args)
 
 
 class Integral(NamedTuple):
@@ -118,6 +76,10 @@ def integrate(
     Returns:
         The outputs and how it ended. They have derivatives of forward mode.
     """
+    import diffrax
+
+    from deeplinear.core._settled import SOLVERS, Settled
+
     solver = SOLVERS[method](scan_kind="lax")
     reach = jnp.maximum(jnp.abs(times[-1]), jnp.abs(jnp.asarray(begin, dtype=float)))
     controller = diffrax.PIDController(rtol, atol, dtmin=SMALLEST_STEP * reach, force_dtmin=False, norm=_size)
@@ -156,5 +118,7 @@ def integrate(
 
 def _size(tree: PyTree[Array]) -> Float[Array, ""]:
     """Root mean square; infinite where a trial state overflowed, so that its step is refused and made smaller."""
+    import optimistix
+
     value = optimistix.rms_norm(tree)
     return jnp.where(jnp.isnan(value), jnp.inf, value)

@@ -1,11 +1,10 @@
-"""One-step integrators of autonomous equations $y' = f(y)$ on vectors, and the only door to diffrax.
+"""One-step integrators of autonomous equations $y' = f(y)$ on vectors.
 
 An integrator is a pure `step`; who calls it decides on step sizes. Two families here:
 
-* `RungeKutta`: explicit pairs whose tableaux are diffrax's. Written as a loop over stages, because the caller needs
-  what diffrax keeps to itself: the derivative at the end of the step, which error control looks at and the next step
-  reuses.
-* `Implicit`: diffrax's own implicit solvers, taken as they are.
+* `RungeKutta`: explicit pairs. Written as a loop over stages, because the caller needs what diffrax keeps to itself:
+  the derivative at the end of the step, which error control looks at and the next step reuses.
+* `Implicit`: diffrax's own implicit solvers, taken as they are. Diffrax is imported when such a step is traced.
 
 The stabilised method for symmetric Jacobians is in `_stabilised.py`.
 """
@@ -14,14 +13,13 @@ import abc
 from collections.abc import Callable
 from typing import NamedTuple
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jaxtyping import Float, Int
 
+from deeplinear.core._coefficients import DOPRI8, TSIT5, Coefficients
 from deeplinear.core._types import Array
 
 Vector = Float[Array, " size"]
@@ -83,12 +81,12 @@ class RungeKutta(AbstractIntegrator):
     """Explicit embedded pair whose last stage is the new state (first same as last).
 
     Attributes:
-        solver: Diffrax solver whose tableau to use.
+        coefficients: Of its stages and of the error estimate.
         order: Power of the step size in the estimated local error.
         interval: Length of its stable interval on the negative real axis.
     """
 
-    solver: type[diffrax.Tsit5] | type[diffrax.Dopri8] = eqx.field(static=True)
+    coefficients: Coefficients = eqx.field(static=True)
     order: int = eqx.field(static=True)
     interval: float = eqx.field(static=True)
 
@@ -127,12 +125,11 @@ class Tableau(NamedTuple):
 
 def tableau(integrator: RungeKutta) -> Tableau:
     """Coefficients of an explicit pair."""
-    stored = integrator.solver.tableau
-    stages = len(stored.b_sol)
+    stages = len(integrator.coefficients.error)
     lower = np.zeros((stages, stages))
-    for row, coefficients in enumerate(stored.a_lower):
+    for row, coefficients in enumerate(integrator.coefficients.rows):
         lower[row + 1, : row + 1] = coefficients
-    return Tableau(lower, np.asarray(stored.b_error))
+    return Tableau(lower, np.asarray(integrator.coefficients.error))
 
 
 def _combination(weights: Float[Array, " stages"], slopes: Float[Array, "stages size"]) -> Vector:
@@ -148,12 +145,12 @@ def _combination(weights: Float[Array, " stages"], slopes: Float[Array, "stages 
 
 def tsit5() -> RungeKutta:
     """Tsitouras' explicit pair of order 5(4): six gradients a step."""
-    return RungeKutta(diffrax.Tsit5, 5, 3.5)
+    return RungeKutta(TSIT5, 5, 3.5)
 
 
 def dopri8() -> RungeKutta:
     """Dormand and Prince's explicit pair of order 8(7): thirteen gradients a step."""
-    return RungeKutta(diffrax.Dopri8, 8, 5.1)
+    return RungeKutta(DOPRI8, 8, 5.1)
 
 
 class Implicit(AbstractIntegrator):
@@ -171,6 +168,9 @@ class Implicit(AbstractIntegrator):
         return jnp.full_like(rho, jnp.inf)
 
     def step(self, field: AbstractField, y: Vector, f: Vector, h: Scalar, rho: Scalar, tolerance: Scalar) -> Step:
+        import diffrax
+        import optimistix
+
         inner = jnp.maximum(0.01 * tolerance, 100 * jnp.finfo(y.dtype).eps)
         finder = optimistix.Chord(inner, inner * jnp.linalg.norm(y))  # pyright: ignore[reportArgumentType]
         solver = diffrax.Kvaerno5(root_finder=finder)

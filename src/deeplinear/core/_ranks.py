@@ -145,7 +145,8 @@ def effective_rank(matrix: Float[Array | np.ndarray, "*batch rows columns"]) -> 
     r"""Effective rank: exponential of the entropy of the singular values normalised to sum one.
 
     With $p_i = s_i/\sum_k s_k$ it is $\exp(-\sum_i p_i \ln p_i)$, natural logarithm and $0\ln 0 = 0$. Between 1 and the
-    rank, and far more sensitive to small singular values than `stable_rank`.
+    rank, and far more sensitive to small singular values than `stable_rank`. Its slope is infinite where a singular
+    value vanishes; derivatives there are `nan`.
 
     Args:
         matrix: One matrix or a stack of them, not zero.

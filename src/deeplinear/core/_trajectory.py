@@ -1,7 +1,6 @@
 """The record of a run, whatever made it: a simulation, a closed form, an ensemble."""
 
 import dataclasses
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -13,12 +12,11 @@ import numpy as np
 from deeplinear._about import near_name
 from deeplinear.core._errors import RESULTS, NumericalError
 from deeplinear.core._files import replacing
+from deeplinear.core._trajectory_file import FORMAT, fields, file_names, netcdf_bytes
+from deeplinear.readers import Source, load_dataset, sealed
 
 if TYPE_CHECKING:
     import xarray
-
-FORMAT = 2
-"""Version of the files that `Trajectory.save` writes."""
 
 LEADING = ("member", "time", "t")
 """Names of the leading dimensions and of their coordinates."""
@@ -235,15 +233,17 @@ class Trajectory:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write `path.nc` (all arrays, NetCDF) and `path.json` (the summary for people and programs); atomic.
 
+        A digest stands behind the NetCDF data, where programs that read NetCDF do not look.
+
         Args:
             path: Path without an ending, or with one of these two; any other dot belongs to the name.
 
         Returns:
             Path of the NetCDF file.
         """
-        data, text = _files(path)
+        data, text = file_names(path)
         with replacing(text) as summary, replacing(data) as arrays:
-            arrays.write_bytes(netcdf_bytes(self.to_xarray()))
+            arrays.write_bytes(sealed(netcdf_bytes(self.to_xarray())))
             summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
         return data
 
@@ -267,69 +267,17 @@ class Trajectory:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Trajectory":
-        """Read what `save` wrote, from the same path."""
-        import xarray
+        """Read what `save` wrote, from the same path.
 
-        file, _ = _files(path)
-        if not file.exists():
-            raise FileNotFoundError(f"Trajectory.load: there is no file {file}.")
-        try:
-            with xarray.open_dataset(file, engine="h5netcdf") as opened:
-                dataset = opened.load()
-        except (OSError, ValueError) as error:
-            raise ValueError(f"Trajectory.load: {file} is not a readable NetCDF file ({error}).") from error
-        if dataset.attrs.get("deeplinear_format") != FORMAT:
-            found = dataset.attrs.get("deeplinear_format")
-            raise ValueError(
-                f"Trajectory.load: {file} must be a trajectory of format {FORMAT}, but its format is {found}."
-            )
-        dims = {name: tuple(d) for name, d in json.loads(dataset.attrs["dims"]).items()}
+        Files of `save` hold a digest of their bytes, which is compared first. A file that another program has written
+        or changed has none, and is read in a process of its own, within limits of time and memory.
 
-        def numbered(prefix: str) -> tuple[np.ndarray, ...]:
-            names = [n for n in map(str, dataset.data_vars) if n.startswith(prefix) and n[len(prefix) :].isdecimal()]
-            return tuple(dataset[n].to_numpy() for n in sorted(names, key=lambda n: int(n[len(prefix) :])))
-
-        stats = {str(n)[6:]: dataset[n].to_numpy() for n in dataset.data_vars if str(n).startswith("stats.")}
-        return Trajectory(
-            times=dataset["t"].to_numpy(),
-            values={name: dataset[f"probe.{name}" if f"probe.{name}" in dataset else name].to_numpy() for name in dims},
-            dims=dims,
-            params=numbered("params."),
-            results=dataset["run.results"].to_numpy(),
-            fired=dataset["run.fired"].to_numpy(),
-            rules=tuple(json.loads(dataset.attrs["rules"])),
-            lengths=dataset["run.lengths"].to_numpy(),
-            stats={name: value if value.ndim else value.item() for name, value in stats.items()},
-            info=json.loads(dataset.attrs["info"]),
-            state=numbered("state."),
-        )
-
-
-def netcdf_bytes(dataset: "xarray.Dataset") -> bytes:
-    """A dataset as a NetCDF file in memory. Files are written from it, as HDF5 ends the program where a disk is full.
-
-    Example:
-        >>> import io, xarray
-        >>> file = netcdf_bytes(xarray.Dataset({"x": ("n", [1.0, 2.0])}))
-        >>> float(xarray.load_dataset(io.BytesIO(file), engine="h5netcdf")["x"].sum())
-        3.0
-    """
-    from xarray.backends import H5NetCDFStore
-
-    file = io.BytesIO()
-    store = H5NetCDFStore.open(file, mode="w", lock=False)  # Dask workers have no locks for memory.
-    try:
-        dataset.dump_to_store(store)
-    finally:
-        store.close()
-    return file.getvalue()
-
-
-def _files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Files of data and summary: `path` with the endings .nc and .json, one of which it may have already."""
-    given = Path(path)
-    stem = given.with_suffix("") if given.suffix in (".nc", ".json") else given
-    return Path(f"{stem}.nc"), Path(f"{stem}.json")
+        Raises:
+            FileError: The file is damaged, or is no trajectory.
+        """
+        file, _ = file_names(path)
+        source = Source.of(file, "Trajectory.load")
+        return Trajectory(**fields(source, load_dataset(source)))
 
 
 def _plain(value: Any) -> Any:

@@ -1,19 +1,15 @@
 """Readers of labelled images in the formats in which they are published."""
 
 import gzip
-import io
-import math
-import pickle
 import warnings
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from deeplinear.datasets._load import file_of
 from deeplinear.models import Images
+from deeplinear.readers import Source, read_idx, read_pickle, read_records
 
 FASHION = "/usr/share/datasets/fashion-mnist"
 """Where Debian's package dataset-fashion-mnist puts its files."""
@@ -54,7 +50,7 @@ def cifar(folder: str | Path, classes: int = 10) -> Images:
 
     Raises:
         FileNotFoundError: Files are missing; the message names them.
-        ValueError: A file is damaged, or holds something else.
+        FileError: A file is damaged; a `ValueError` like those for files that hold something else.
     """
     if classes not in CIFAR_FILES:
         raise ValueError(f"cifar: classes must be 10 or 100, but is {classes!r}.")
@@ -82,7 +78,7 @@ def fashion_mnist(folder: str | Path = FASHION) -> Images:
 
     Raises:
         FileNotFoundError: Files are missing; the message names them.
-        ValueError: A file is damaged, or holds something else.
+        FileError: A file is damaged; a `ValueError` like those for files that hold something else.
     """
     where = Path(folder).expanduser()
     names = [f"{part}-{kind}" for part in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
@@ -148,24 +144,20 @@ def _split(pixels: np.ndarray, labels: np.ndarray) -> Images:
 
 def _cifar_binary(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
     labels = CIFAR_LABELS[classes][1]
-    size = labels + SIDE * SIDE * CHANNELS
-    content = np.frombuffer(_content(path), dtype=np.uint8)
-    if not len(content) or len(content) % size:
-        raise ValueError(
-            f"cifar: {path} must hold records of {size} bytes, but has {len(content)}; it is cut off, or another file."
-        )
-    records = content.reshape(-1, size)
+    records = read_records(Source.of(path, "cifar"), labels + SIDE * SIDE * CHANNELS)
     return _cifar_images(path, records[:, labels:], records[:, labels - 1].astype(int), classes)
 
 
 def _cifar_python(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
     wanted = CIFAR_LABELS[classes][0]
-    found = _unpickled(path)
+    found = read_pickle(Source.of(path, "cifar"))
     if not isinstance(found, dict) or not {b"data", wanted.encode()} <= found.keys():
-        has = ", ".join(sorted(map(repr, found))) or "nothing" if isinstance(found, dict) else type(found).__name__
-        raise ValueError(f"cifar: {path} must hold b'data' and b'{wanted}', but has {has}; it is another file.")
-    labels = found[wanted.encode()]
-    pixels: np.ndarray = getattr(found[b"data"], "numbers", np.empty(0, np.uint8))
+        keys = ", ".join(sorted(map(repr, found)))[:200] if isinstance(found, dict) else type(found).__name__
+        raise ValueError(
+            f"cifar: {path} must hold b'data' and b'{wanted}', but has {keys or 'nothing'}; it is another file."
+        )
+    labels, data = found[wanted.encode()], found[b"data"]
+    pixels: np.ndarray = data if isinstance(data, np.ndarray) else np.empty(0, np.uint8)
     size = SIDE * SIDE * CHANNELS
     if pixels.ndim != 2 or pixels.shape[1] != size or not len(pixels):
         raise ValueError(f"cifar: b'data' of {path} must be rows of {size} bytes, but has shape {pixels.shape}.")
@@ -199,71 +191,9 @@ def _cifar_folder(where: Path, classes: int) -> tuple[Path, str]:
     return best
 
 
-class _Bytes:
-    """What `numpy.dtype` becomes in a pickle that is read here: bytes, or an error."""
-
-    def __init__(self, name: object, *_: object) -> None:
-        if name not in ("u1", b"u1"):
-            raise pickle.UnpicklingError(f"its numbers are of the kind {name!r}, and only arrays of bytes are read")
-
-    def __setstate__(self, state: object) -> None:
-        """Order of bytes and alignment mean nothing for single bytes."""
-
-
-class _Array:
-    """What an array becomes in a pickle that is read here. NumPy would trust the file with shape and kind."""
-
-    def __init__(self, *_: object) -> None:
-        self.numbers = np.empty(0, np.uint8)
-
-    def __setstate__(self, state: Any) -> None:
-        _, shape, kind, by_columns, content = state
-        if not isinstance(kind, _Bytes) or not isinstance(content, bytes):
-            raise pickle.UnpicklingError("an array in it is not one of bytes")
-        self.numbers = np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if by_columns else "C")
-
-
-UNPICKLED = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): "ndarray",  # only handed to `_reconstruct`
-    ("numpy", "dtype"): _Bytes,
-    ("_codecs", "encode"): bytes,
-}
-"""All that pickles of arrays of bytes name, and what stands for it here, so that no code of a file's choice runs."""
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in UNPICKLED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only arrays of bytes are read")
-        return UNPICKLED[module, name]
-
-
-def _unpickled(path: Path) -> Any:
-    """What a file holds that was pickled by Python 2 or 3, with strings of Python 2 as bytes and nothing executed."""
-    content = io.BytesIO(_content(path))
-    try:
-        return _Unpickler(content, encoding="bytes").load()
-    except (
-        pickle.UnpicklingError,
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        MemoryError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise ValueError(
-            f"cifar: {path} is not a file of the Python version, or is damaged: {error}. Take the one that CIFAR's "
-            "authors publish."
-        ) from None
-
-
 def _fashion_part(pictures: Path, classes: Path) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = _idx(pictures, 3), _idx(classes, 1)
-    if not len(images) or images.shape[1:] != (FASHION_SIDE, FASHION_SIDE):
+    images, labels = (read_idx(Source.of(path, "fashion_mnist"), axes) for path, axes in ((pictures, 3), (classes, 1)))
+    if images.shape[1:] != (FASHION_SIDE, FASHION_SIDE):
         raise ValueError(
             f"fashion_mnist: {pictures} must hold images of {FASHION_SIDE} x {FASHION_SIDE} bytes, but has shape "
             f"{images.shape}; it is another file."
@@ -280,22 +210,6 @@ def _fashion_part(pictures: Path, classes: Path) -> tuple[np.ndarray, np.ndarray
     return images[..., None], labels.astype(int)
 
 
-def _idx(path: Path, axes: int) -> np.ndarray:
-    """An array of bytes in the format idx: two zeros, 8 for bytes, the number of axes, their lengths, the bytes."""
-    content = _content(path)
-    if content[:4] != bytes([0, 0, 8, axes]) or len(content) < 4 + 4 * axes:
-        raise ValueError(
-            f"fashion_mnist: {path} is not an array of bytes in the format idx, which begins with 0, 0, 8, {axes}."
-        )
-    shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=axes, offset=4))
-    if len(content) - 4 - 4 * axes != math.prod(shape):
-        raise ValueError(
-            f"fashion_mnist: {path} must have {math.prod(shape)} bytes after its head for the shape {shape}, but has "
-            f"{len(content) - 4 - 4 * axes}; it is cut off, or another file."
-        )
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
-
-
 def _packed(path: Path) -> Path:
     return path.with_name(f"{path.name}.gz")
 
@@ -303,19 +217,6 @@ def _packed(path: Path) -> Path:
 def _present(path: Path) -> Path:
     """The file itself, or else the compressed one."""
     return path if path.is_file() else _packed(path)
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file, unpacked if its name says that they are compressed."""
-    content = path.read_bytes()
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(
-            f"datasets: {path} cannot be unpacked: {error}. It is cut off or damaged; fetch it again."
-        ) from None
 
 
 def _missing(where: Path, files: Sequence[str]) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.diagnosis._readers import WHERE, Headed, Stored, check_size
+from deeplinear.diagnosis._readers import WHERE, check_size
+from deeplinear.readers import StoredArray
 
 MOST_ORDERS = 6
 """Most layers without numbers in their names whose orders are all tried."""
@@ -26,11 +27,9 @@ SCALE = {
 
 def as_array(name: str, value: Any) -> np.ndarray:
     """An array of a library as 64-bit numbers, or a refusal that names it."""
-    if isinstance(value, Stored):
-        return value.read()
-    if isinstance(value, Headed):
-        if value.dtype.kind not in "iufcV":
-            raise _no_numbers(name, value.dtype)
+    if isinstance(value, StoredArray):
+        if value.dtype.kind not in "iufc":
+            raise _no_numbers(name, value.kind)
         value = value.read()
     if hasattr(value, "detach"):  # a tensor of PyTorch, whose bfloat16 NumPy does not know
         value = value.detach().cpu()
@@ -48,10 +47,11 @@ def as_array(name: str, value: Any) -> np.ndarray:
         raise TypeError(f"{WHERE}: '{name}' must be real, but is complex.")
     if array.dtype.kind not in "iuf":
         raise _no_numbers(name, array.dtype)
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
+        return array.astype(np.float64)
 
 
-def _no_numbers(name: str, dtype: np.dtype) -> TypeError:
+def _no_numbers(name: str, dtype: object) -> TypeError:
     return TypeError(f"{WHERE}: '{name}' must be an array of numbers, but holds {dtype}; leave it out.")
 
 
@@ -63,7 +63,7 @@ def shape_of(name: str, value: Any) -> tuple[int, ...]:
 def rounding_of(value: Any) -> float:
     """Relative distance of neighbouring numbers of the kind an array holds; that of 64 bits where it is not known."""
     double = 2.0**-52
-    if isinstance(value, Stored):
+    if isinstance(value, StoredArray):
         return max(value.rounding, double)
     kind = str(getattr(value, "dtype", "")).rpartition(".")[2]  # torch.float32 is one of them
     return {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}.get(kind, double)

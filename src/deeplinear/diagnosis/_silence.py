@@ -76,7 +76,7 @@ def silent_findings(
             (
                 "curvature",
                 "at a balanced minimum: step, rate, stiffness",
-                _no_minimum(problem, layers, task),
+                _no_minimum(problem, layers),
                 "network/balanced-spectrum",
             )
         )
@@ -120,12 +120,8 @@ def _no_lazy(problem: Problem, layers: Layers) -> str:
     return f"{known}; it is computed for at most {MOST_OBSERVED} of them."
 
 
-def _no_minimum(problem: Problem, layers: Layers, task: Task | None) -> str:
-    if len(layers) == 1:
-        return "There is one layer: the Hessian is the same everywhere."
-    if task is None:
-        return _no_task(problem)
-    return f"It is known for white inputs, but these are white only to {task.colour:.2g}."
+def _no_minimum(problem: Problem, layers: Layers) -> str:
+    return "There is one layer: the Hessian is the same everywhere." if len(layers) == 1 else _no_task(problem)
 
 
 def _count(layers: Layers) -> str:

@@ -13,6 +13,7 @@ from deeplinear.landscape import (
     balanced_spectrum,
     check_assumptions,
     classify,
+    descent_threshold,
     hessian_spectrum,
     rate_report,
     reduction_of,
@@ -24,9 +25,6 @@ r"""Largest $\|S - cI\|_2/c$ of an input covariance that counts as white; that o
 
 DENSE = 800
 """Most weights whose Hessian is decomposed as a whole."""
-
-MOST_ENTRIES = 900
-"""Most entries of a product whose tangent kernel is made as a matrix."""
 
 MOST_LEVELS = 6
 """Most saddle levels that are listed."""
@@ -229,37 +227,47 @@ def curvature_findings(
                 source=SPECTRUM,
             )
         )
-    if task is not None and task.white and len(layers) > 1:
-        found += _at_minimum(layers, task, tolerance)
+    if task is not None and len(layers) > 1:
+        found += _at_minimum(problem, layers, task, tolerance)
     return found
 
 
-def _at_minimum(layers: Layers, task: Task, tolerance: float) -> list[Finding]:
+def _at_minimum(problem: Problem, layers: Layers, task: Task, tolerance: float) -> list[Finding]:
     widths = (layers[0].shape[1], *(layer.shape[0] for layer in layers))
     sigma = np.linalg.svd(task.target, compute_uv=False)
     residual = imbalance(layers)
-    standing = standing_of(residual, tolerance)
     source = "network/balanced-spectrum"
-    if min(widths) < len(sigma) or standing is not STANDING.holds or not sigma[-1] > 0:
+
+    def finding(statement: str, value: float | None, reason: str, source: str = source) -> Finding:
+        standing = STANDING.silent if value is None else STANDING.holds
+        return Finding("curvature", statement, standing, value, residual, tolerance, reason, source)
+
+    everything = "at a balanced minimum: step, rate, stiffness"
+    if standing_of(residual, tolerance) is not STANDING.holds:
+        return [finding(everything, None, f"The imbalance is {residual:.2g} of the layers.")]
+    try:
+        step = float(descent_threshold(problem))
+    except (HypothesisError, RuntimeError) as error:
+        return [finding(everything, None, str(error))]
+    if math.isinf(step):
+        return [finding(everything, None, "The target vanishes, and the minimum is flat.")]
+    reason = "If training ends at a minimum, balanced as it is now."
+    statement = "largest step of gradient descent at a balanced minimum"
+    found = [finding(statement, step, reason, "landscape.descent_threshold")]
+    if not task.white or min(widths) < len(sigma) or not sigma[-1] > 0:
         reason = (
-            f"The imbalance is {residual:.2g} of the layers."
-            if standing is not STANDING.holds
-            else "It needs a task of full rank and widths that carry it."
+            "It needs a task of full rank and widths that carry it."
+            if task.white
+            else f"It is known for white inputs, but these are white only to {task.colour:.2g}."
         )
-        statement = "at a balanced minimum: step, rate, stiffness"
-        return [Finding("curvature", statement, STANDING.silent, None, residual, tolerance, reason, source)]
+        return [*found, finding("at a balanced minimum: rate, stiffness", None, reason)]
     spectrum = task.speed * np.asarray(balanced_spectrum(sigma, widths[0], len(layers), out=widths[-1]))
     slow = float(spectrum[0])
     stiff = float(spectrum[-1]) / slow if slow > 0 else math.inf
-    reason = "If training ends at a minimum, balanced as it is now."
-    rows = (
-        ("largest step of gradient descent at a balanced minimum", 2 / float(spectrum[-1]), reason),
-        ("rate of the loss at a balanced minimum", 2 * slow, ""),
-        ("stiffness at a balanced minimum, largest rate over smallest", stiff, ""),
-    )
     return [
-        Finding("curvature", statement, STANDING.holds, value, residual, tolerance, text, source)
-        for statement, value, text in rows
+        *found,
+        finding("rate of the loss at a balanced minimum", 2 * slow, ""),
+        finding("stiffness at a balanced minimum, largest rate over smallest", stiff, ""),
     ]
 
 
@@ -271,24 +279,17 @@ def rate_findings(layers: Layers, params: Params, task: Task | None) -> tuple[li
     statement = "the loss falls at least like exp(−2kt) for all times"
     if task is None:
         return [], []
-    entries = task.target.size
-    if not task.white or entries > MOST_ENTRIES:
-        reason = (
-            f"The inputs are not white: {task.colour:.2g}."
-            if not task.white
-            else f"The product has {entries} entries, more than {MOST_ENTRIES}."
-        )
+    if not task.white:
+        reason = f"The inputs are not white: {task.colour:.2g}."
         return [Finding("rates", statement, STANDING.silent, reason=reason, source="landscape.rate_report")], []
     report = rate_report(params)
     speed = task.speed
+    now = "rate k of the loss exp(−2kt) that holds now"
+    known = f"The smallest eigenvalue of the tangent kernel, {report.method}."
     found = [
-        Finding(
-            "rates",
-            "rate k of the loss exp(−2kt) that holds now",
-            value=speed * max(report.sharp, 0.0),
-            reason="The smallest eigenvalue of the tangent kernel.",
-            source="landscape.sharp_rate",
-        )
+        Finding("rates", now, STANDING.silent, reason=f"The tangent kernel: {report.method}.", source="rate_report")
+        if report.sharp is None
+        else Finding("rates", now, value=speed * report.sharp, reason=known, source="landscape.sharp_rate")
     ]
     best = report.best
     if best is None or not best.rate:

@@ -21,6 +21,7 @@ from deeplinear.core import (
     check_number,
     check_shape,
     checked_params,
+    entry,
     flatten,
     is_concrete,
     norm,
@@ -86,6 +87,7 @@ class Coupling:
         return f"{label}, by {self.rule}{kind}; {strength} {self.residual:.3g}"
 
 
+@entry(instead="call it outside of the transformation")
 def coupling(problem: Problem, params: Iterable[Any], *, rtol: float = 1e-10, times: Any = None) -> Coupling:
     r"""Whether the observed entries of a completion problem influence each other along the gradient flow.
 
@@ -182,8 +184,8 @@ def _parts(seen: Observations, labels: Int[np.ndarray, " entries"]) -> tuple[Pai
     """Entries by label, in row-major order, parts ordered by their first entry."""
     groups: dict[int, list[tuple[int, int]]] = {}
     entries = zip(seen.rows.tolist(), seen.columns.tolist(), strict=True)
-    for entry, label in sorted(zip(entries, labels.tolist(), strict=True)):
-        groups.setdefault(label, []).append(entry)
+    for place, label in sorted(zip(entries, labels.tolist(), strict=True)):
+        groups.setdefault(label, []).append(place)
     return tuple(tuple(group) for group in groups.values())
 
 
@@ -326,6 +328,7 @@ class EntryGram(AbstractProbe):
     columns: Int[Array, " entries"]
     name: str = eqx.field(static=True)
 
+    @entry
     def __init__(self, rows: object, columns: object, *, name: str = "entry_gram") -> None:
         self.rows = jnp.asarray(rows)
         self.columns = jnp.asarray(columns)

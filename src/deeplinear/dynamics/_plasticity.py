@@ -26,6 +26,7 @@ from deeplinear.core import (
     check_number,
     check_shape,
     describe,
+    entry,
 )
 from deeplinear.dynamics._arguments import checked_method
 from deeplinear.dynamics._base import AbstractMethod, Progress
@@ -48,6 +49,7 @@ THRESHOLD = 1e-2
 # --- The protocol -----------------------------------------------------------------------------------------------------
 
 
+@entry(instead="call it outside of the transformation")
 def plasticity(
     model: AbstractModel,
     target: object,

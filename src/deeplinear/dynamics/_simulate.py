@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Key, UInt32
 
-from deeplinear.core import Array, Trajectory, checked_params, near_name
+from deeplinear.core import Array, Trajectory, checked_params, entry, near_name
 from deeplinear.dynamics._arguments import (
     Settings,
     check_continuation,
@@ -33,6 +33,7 @@ from deeplinear.models import Problem, checked_problem
 from deeplinear.probes import checked_probes, loss
 
 
+@entry(instead="use ensemble for many runs, and closed forms such as exact.propagate for derivatives")
 def simulate(
     problem: Problem,
     params: Iterable[Any],
@@ -91,6 +92,7 @@ def simulate(
     return outcome.raise_on_failure() if throw else outcome
 
 
+@entry(instead="call it outside of the transformation; for derivatives use closed forms such as exact.propagate")
 def ensemble(
     problem: Problem | Iterable[Problem],
     params: Iterable[Any],
@@ -159,6 +161,7 @@ def ensemble(
     return outcome.raise_on_failure() if throw else outcome
 
 
+@entry(instead="call it outside of the transformation")
 def resume(
     trajectory: Trajectory,
     problem: Problem,

@@ -15,12 +15,10 @@ array, so that a sweep over it compiles once. With $g$ the gradient of the whole
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Bool, Float, Int, Key
 
-from deeplinear.core import Array, Params, add_scaled, as_array, check_number, is_concrete
+from deeplinear.core import Array, Params, add_scaled, as_array, check_number, entry, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import Problem
 
@@ -66,6 +64,7 @@ class GradientDescent(AbstractUpdate[None]):
 
     lr: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number) -> None:
         self.lr = _positive("GradientDescent", "lr", lr)
 
@@ -104,13 +103,12 @@ class Momentum(AbstractUpdate[MomentumState]):
         1.0
     """
 
-    # The damped rule starts with an undamped gradient, which optax.trace does not offer.
-
     lr: Float[Array, ""]
     momentum: Float[Array, ""]
     dampening: Float[Array, ""]
     nesterov: bool = eqx.field(static=True)
 
+    @entry
     def __init__(self, lr: Number, momentum: Number = 0.9, dampening: Number = 0.0, *, nesterov: bool = False) -> None:
         self.lr = _positive("Momentum", "lr", lr)
         self.momentum = _decay("Momentum", "momentum", momentum)
@@ -163,13 +161,12 @@ class Adam(AbstractUpdate[AdamState]):
         0.1
     """
 
-    # optax.scale_by_adam raises floats to an int32 count, which strict dtype promotion refuses.
-
     lr: Float[Array, ""]
     b1: Float[Array, ""]
     b2: Float[Array, ""]
     eps: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number = 1e-3, b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8) -> None:
         self.lr = _positive("Adam", "lr", lr)
         self.b1 = _decay("Adam", "b1", b1)
@@ -194,7 +191,7 @@ class Adam(AbstractUpdate[AdamState]):
         return add_scaled(params, -self.lr, direction), AdamState(steps, mean, square)
 
 
-class RMSProp(AbstractUpdate[optax.OptState]):
+class RMSProp(AbstractUpdate[Params]):
     r"""RMSProp: $v \leftarrow \alpha v + (1-\alpha) g^2$, $\theta \leftarrow \theta - \eta\,g/(\sqrt v+\epsilon)$.
 
     Not centred, without momentum; $v$ starts at zero and is not corrected for it.
@@ -216,24 +213,22 @@ class RMSProp(AbstractUpdate[optax.OptState]):
     decay: Float[Array, ""]
     eps: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number = 1e-2, decay: Number = 0.99, eps: Number = 1e-8) -> None:
         self.lr = _positive("RMSProp", "lr", lr)
         self.decay = _decay("RMSProp", "decay", decay)
         self.eps = _nonnegative("RMSProp", "eps", eps)
 
-    def _transformation(self) -> optax.GradientTransformation:
-        return optax.scale_by_rms(decay=self.decay, eps=self.eps, eps_in_sqrt=False)
-
-    def init(self, params: Params) -> optax.OptState:
+    def init(self, params: Params) -> Params:
         """Zero second moment."""
-        return self._transformation().init(params)
+        return _zeros(params)
 
-    def step(
-        self, problem: Problem, params: Params, state: optax.OptState, key: Key[Array, ""]
-    ) -> tuple[Params, optax.OptState]:
+    def step(self, problem: Problem, params: Params, state: Params, key: Key[Array, ""]) -> tuple[Params, Params]:
         """One step along the scaled gradient."""
-        direction, state = self._transformation().update(problem.gradient(params), state)
-        return jax.tree.map(lambda p, d: p - self.lr * d, params, direction), state
+        gradient = problem.gradient(params)
+        squares = tuple(self.decay * v + (1 - self.decay) * g**2 for v, g in zip(state, gradient, strict=True))
+        direction = tuple(g / (jnp.sqrt(v) + self.eps) for g, v in zip(gradient, squares, strict=True))
+        return add_scaled(params, -self.lr, direction), squares
 
 
 class Adagrad(AbstractUpdate[Params]):
@@ -251,11 +246,10 @@ class Adagrad(AbstractUpdate[Params]):
         0.1
     """
 
-    # optax.scale_by_rss puts eps inside the root.
-
     lr: Float[Array, ""]
     eps: Float[Array, ""]
 
+    @entry
     def __init__(self, lr: Number = 1e-2, eps: Number = 1e-10) -> None:
         self.lr = _positive("Adagrad", "lr", lr)
         self.eps = _nonnegative("Adagrad", "eps", eps)

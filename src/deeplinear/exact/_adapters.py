@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
-from deeplinear.core import Array, Params, check_count, check_number
+from deeplinear.core import Array, Params, check_count, check_number, entry
 
 
 class AdapterLambda(NamedTuple):
@@ -23,6 +23,7 @@ class AdapterLambda(NamedTuple):
     deviation: float
 
 
+@entry
 def adapter_lambda(width: int, rank: int, std: ArrayLike, *, as_printed: bool = False) -> AdapterLambda:
     r"""Balance of a new adapter $\Delta W = AB$ with $B = 0$ and independent normal entries of $A$.
 
@@ -50,6 +51,7 @@ def adapter_lambda(width: int, rank: int, std: ArrayLike, *, as_printed: bool = 
     return AdapterLambda(size if as_printed else width * size, 2 * math.sqrt(rank / width))
 
 
+@entry
 def adapter_layers(
     key: Key[Array, ""], shape: tuple[int, int], rank: int, std: ArrayLike, *, balanced: bool = False
 ) -> Params:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, as_array, check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import Array, as_array, check_count, check_finite, check_result, check_shape, entry, is_concrete
 from deeplinear.models import (
     AbstractInit,
     DeepLinear,
@@ -90,6 +90,7 @@ class LambdaLimits(NamedTuple):
     matched: Float[Array, "..."]
 
 
+@entry
 def layer_variances(init: AbstractInit, widths: Sequence[int]) -> Float[Array, "2"]:
     r"""Variances $(v_1, v_2)$ of the entries of two Gaussian layers.
 
@@ -118,6 +119,7 @@ def _layer_variances(
     return jnp.stack([first, second]) / inp
 
 
+@entry
 def balance_moments(widths: Sequence[int], variances: object, *, as_printed: bool = False) -> BalanceMoments:
     r"""Mean and variances of the entries of $C = W_2^\top W_2 - W_1 W_1^\top$ for independent Gaussian layers.
 
@@ -149,6 +151,7 @@ def _moments(variances: Float[Array, "2"], inp: ArrayLike, out: ArrayLike, share
     return BalanceMoments(out * second - inp * first, share * base, base)
 
 
+@entry
 def balance_spread(widths: Sequence[int], variances: object) -> BalanceSpread:
     r"""Where the spectrum of $C$ begins and ends, and how far $C$ is from $\lambda I$ in operator and Frobenius norm.
 
@@ -186,6 +189,7 @@ def _spread(variances: Float[Array, "2"], inp: ArrayLike, hidden: ArrayLike, out
     return BalanceSpread(lower, upper, operator, frobenius, relative[0], relative[1] / jnp.sqrt(n1))
 
 
+@entry
 def expected_lambda(init: Rule, k: ArrayLike, r: ArrayLike) -> Float[Array, "..."]:
     r"""Mean of $\lambda$ at an initialisation of widths $(N, kN, rN)$; $N$ does not matter.
 
@@ -204,7 +208,7 @@ def expected_lambda(init: Rule, k: ArrayLike, r: ArrayLike) -> Float[Array, "...
         >>> float(expected_lambda(Glorot(), 0.5, 0.75).round(6))
         -0.133333
     """
-    return _expected(init, *_ratios("expected_lambda", k, r))
+    return check_result("expected_lambda", _expected(init, *_ratios("expected_lambda", k, r)))
 
 
 @eqx.filter_jit
@@ -215,6 +219,7 @@ def _expected(init: AbstractInit, hidden: Float[Array, "..."], out: Float[Array,
     return out * second - first
 
 
+@entry
 def lambda_variance(init: Rule, k: ArrayLike, r: ArrayLike, *, as_printed: bool = False) -> Float[Array, "..."]:
     r"""Variance of the entries of $C$ off the diagonal, times $N$, at an initialisation of widths $(N, kN, rN)$.
 
@@ -248,6 +253,7 @@ def _off_diagonal(
     return out * second**2 + first**2
 
 
+@entry
 def lambda_limits(init: Rule, k: ArrayLike, r: ArrayLike, *, as_printed: bool = False) -> LambdaLimits:
     r"""Expected $\lambda$ for extreme ratios of the widths, as functions of the ratio that is kept.
 
@@ -284,6 +290,7 @@ def _limits(
     return LambdaLimits((second - first) * one, -first * one, leading, -first * one, leading, matched)
 
 
+@entry(instead="use expected_lambda")
 def lambda_range(init: Rule, *, as_printed: bool = False) -> tuple[float, float]:
     r"""Bounds between which the expected $\lambda$ of an initialisation lies for all widths; they are not attained.
 
@@ -306,6 +313,7 @@ def lambda_range(init: Rule, *, as_printed: bool = False) -> tuple[float, float]
     return (0.0, high) if as_printed and isinstance(init, LeCun) else (low, high)
 
 
+@entry
 def lambda_sign_boundary(init: Rule, k: ArrayLike, *, as_printed: bool = False) -> Float[Array, "..."]:
     r"""The ratio $r$ of output to input width at which the expected $\lambda$ is zero; it is positive above.
 
@@ -325,7 +333,7 @@ def lambda_sign_boundary(init: Rule, k: ArrayLike, *, as_printed: bool = False) 
         0.5
     """
     hidden, _ = _ratios("lambda_sign_boundary", k, 1.0)
-    return _boundary(init, hidden, as_printed)
+    return check_result("lambda_sign_boundary", _boundary(init, hidden, as_printed))
 
 
 @eqx.filter_jit

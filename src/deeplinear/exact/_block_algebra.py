@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, as_array, check_count, check_x64, is_concrete
+from deeplinear.core import Array, as_array, check_count, check_x64, entry, is_concrete
 
 SMALLEST, LARGEST = 1e-300, 1e300  # of positive numbers: between them, sizes of a problem cannot overflow unseen
 DEEPEST = 1e15  # L - 2 still has its digits
@@ -126,6 +126,7 @@ class BlockMatrix(eqx.Module):
     blocks: int = eqx.field(static=True)
     size: int = eqx.field(static=True)
 
+    @entry
     def __init__(self, a: ArrayLike, b: ArrayLike, c: ArrayLike, *, blocks: int, size: int = 1) -> None:
         check_x64("BlockMatrix")
         check_blocks("BlockMatrix", blocks, size)
@@ -241,6 +242,7 @@ def _alpha_m(scale: Array, m: Array, width: ArrayLike) -> tuple[Array, Array]:
     return scale * (1 + (width - 1) / m), scale * jnp.where(jnp.isinf(m), 1.0, (finite - 1) / finite)
 
 
+@entry
 def alpha_m_eigenvalues(
     alpha: ArrayLike, m: ArrayLike, *, width: int
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:

@@ -23,7 +23,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from deeplinear.core import Array, is_concrete
+from deeplinear.core import Array, entry, is_concrete
 from deeplinear.exact._block_algebra import BlockMatrix, alpha_m_eigenvalues, checked
 from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from, log_quotient
 from deeplinear.exact._shared_shapes import longer, seen
@@ -495,6 +495,7 @@ def _larger(b: Array, q: Array, gap: Array) -> Array:
     return jnp.where(deep, -jnp.where(below, growing, falling) / q, b)
 
 
+@entry
 def block_flow(
     depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
 ) -> BlockFlow:
@@ -521,6 +522,7 @@ def block_flow(
     return BlockFlow(checked("block_flow", "depth", depth), first, second, second, limit)
 
 
+@entry
 def block_flow_from(
     depth: ArrayLike,
     lambda1: ArrayLike,

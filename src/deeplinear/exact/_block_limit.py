@@ -19,7 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from deeplinear.core import Array, check_x64, is_concrete
+from deeplinear.core import Array, check_x64, entry, is_concrete
 from deeplinear.exact._block_algebra import (
     DEEPEST,
     LARGEST,
@@ -305,6 +305,7 @@ def log_quotient(first: Float[Array, "*batch"], second: Float[Array, "*batch"]) 
     return jnp.where(near, jnp.log1p(difference / safe), jnp.log(first) - jnp.log(second))
 
 
+@entry
 def block_limit(
     depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
 ) -> BlockLimit:
@@ -344,6 +345,7 @@ def block_limit(
     return BlockLimit(_from_family(depth, scale, m, value, blocks, size), value, blocks, size)
 
 
+@entry
 def block_limit_from(
     depth: ArrayLike, lambda1: ArrayLike, lambda2: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
 ) -> BlockLimit:
@@ -375,6 +377,7 @@ def block_limit_from(
     return BlockLimit(_from_eigenvalues(depth, first, second, value, blocks, size), value, blocks, size)
 
 
+@entry
 def block_small_scale(
     depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1
 ) -> Float[Array, "*batch"]:
@@ -413,6 +416,7 @@ def _small_scale(depth: Array, scale: Array, m: Array, width: ArrayLike) -> Arra
     return jnp.exp(depth * (log_small - jnp.log(-jnp.expm1(-k * gap)) / k))
 
 
+@entry
 def block_crossover(
     depth: ArrayLike, alpha: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
 ) -> Float[Array, "*batch"]:
@@ -448,6 +452,7 @@ def _crossover(depth: Array, scale: Array, value: Array, blocks: ArrayLike, size
     return k * blocks * size * jnp.exp(k * (jnp.log(size * value) / depth - jnp.log(scale)))
 
 
+@entry
 def block_constant(
     depth: ArrayLike, alpha: ArrayLike, m: ArrayLike, *, blocks: int, size: int = 1
 ) -> Float[Array, "*batch"]:
@@ -482,6 +487,7 @@ def _constant(depth: Array, scale: Array, m: Array, width: ArrayLike) -> Array:
     return (scale / m) ** power * ((m + width - 1) ** power - (m - 1) ** power)
 
 
+@entry
 def block_equation_1(
     sigma_1: ArrayLike, depth: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
 ) -> Float[Array, "*batch"]:
@@ -514,6 +520,7 @@ def block_equation_1(
     return sigma**-q - (rest / (blocks - 1)) ** -q
 
 
+@entry
 def block_equation_2(
     sigma_2: ArrayLike, depth: ArrayLike, *, blocks: int, size: int = 1, value: ArrayLike = 1.0
 ) -> Float[Array, "*batch"]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from deeplinear.core import Array, HypothesisError, Matrix, Params, check_shape, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, Params, check_shape, entry, is_concrete
 from deeplinear.exact._disconnected import real_array, two_layer_completion
 from deeplinear.models import Problem
 
@@ -86,6 +86,7 @@ def _misalignment(
     return (jnp.linalg.norm(rest, axis=-1) / lengths) ** 2, jnp.minimum(jnp.min(lengths), length)
 
 
+@entry
 def column_alignment(
     problem: Problem, params: Params, direction: Float[Array, " hidden"] | None = None
 ) -> ColumnAlignment:

@@ -19,8 +19,10 @@ from deeplinear.core import (
     Params,
     as_array,
     check_finite,
+    check_result,
     check_shape,
     check_x64,
+    entry,
     is_concrete,
     one_at_a_time,
 )
@@ -141,6 +143,7 @@ def _factors(solution: Continual, times: Float[Array, "*times"]) -> Float[Array,
     return jax.vmap(one)(flat, solution.task(flat)).reshape(*times.shape, *solution.factors.shape[1:])
 
 
+@entry
 def continual(
     params: Params,
     targets: Sequence[Any] | Float[Array | np.ndarray, "tasks out inp"],
@@ -193,7 +196,7 @@ def continual(
         raise ValueError(f"{where}: durations must be at least 0, but the smallest is {np.min(np.asarray(lengths)):g}.")
     layers = checked_two_layers(where, params, lam=lam, tolerance=tolerance)
     begun, factors = _chain(stacked(layers[:2]), tuple(sigmas), lengths, layers.lam)
-    return Continual(begun, lengths, layers.lam, layers.residual, factors)
+    return check_result(where, Continual(begun, lengths, layers.lam, layers.residual, factors))
 
 
 @one_at_a_time
@@ -214,6 +217,7 @@ def _chain(
     return targets, jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])
 
 
+@entry
 def forgetting(before: object, after: object, target: object) -> Float[Array, ""]:
     r"""Rise of the loss of a task between two states, $\tfrac12(\|F' - \Sigma\|_F^2 - \|F - \Sigma\|_F^2)$.
 
@@ -239,7 +243,7 @@ def forgetting(before: object, after: object, target: object) -> Float[Array, ""
     check_shape("forgetting", "target", sigma, early.shape)
     for name, matrix in (("before", early), ("after", late), ("target", sigma)):
         check_finite("forgetting", name, matrix)
-    return _rise(early, late, sigma)
+    return check_result("forgetting", _rise(early, late, sigma))
 
 
 @jax.jit

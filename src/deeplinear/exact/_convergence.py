@@ -26,7 +26,9 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_shape,
+    check_size,
     check_x64,
+    entry,
     one_at_a_time,
     spectrum,
 )
@@ -130,6 +132,7 @@ class Diagnosis:
         return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
 
 
+@entry
 def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Float[Array, ""]:
     r"""Rate $r$ of the last approach $\|W_2W_1(t) - W_2W_1(\infty)\|_F \sim e^{-rt}$ from a generic start.
 
@@ -200,6 +203,7 @@ def _late_rate(sigma: Matrix, lam: Float[Array, ""], hidden: int) -> Float[Array
     return jnp.where((last > 0) | (half > 0), rate, 0.0)
 
 
+@entry(instead="use overlaps, limit and late_rate")
 def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Diagnosis:
     r"""What becomes of two $\lambda$-balanced layers under gradient flow on whitened inputs, told from the start.
 
@@ -282,6 +286,7 @@ class Regime:
         )
 
 
+@entry(instead="use kernel_distance of states that propagate gives")
 def regime(
     params: Params, target: object, lam: ArrayLike | None = None, *, lazy: float = LAZY, delayed: float = DELAYED
 ) -> Regime:
@@ -456,5 +461,9 @@ def _checked(
     where: str, params: Params, target: object, lam: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Two balanced layers, their target and relative scale as plain numbers, or a refusal."""
+    given = [(f"params[{position}]", layer) for position, layer in enumerate(params)]
+    for name, array in (*given, ("target", target)):
+        if np.size(array):
+            check_size(where, name, np.asarray(array))
     layers = checked_two_layers(where, params, target, lam)
     return np.asarray(layers.first), np.asarray(layers.second), np.asarray(target, dtype=float), float(layers.lam)

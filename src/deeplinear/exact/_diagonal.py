@@ -22,9 +22,12 @@ from deeplinear.core import (
     Params,
     as_array,
     check_number,
+    check_result,
     check_x64,
     checked_params,
+    entry,
     is_concrete,
+    refused_derivative,
 )
 from deeplinear.exact._block_algebra import Numbers, checked, positive, spread
 from deeplinear.exact._layer_modes import layer_mode
@@ -73,6 +76,7 @@ def _checked(
     return xi, spread(values, xi.shape[1:])
 
 
+@entry
 def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
     r"""Weights $\xi_{ij}$ of diagonal layers: their first diagonal entries, as many as the narrowest layer has units.
 
@@ -108,6 +112,7 @@ def _diagonals(layers: Params, modes: int) -> Float[Array, "depth modes"]:
     return jnp.stack([jnp.diagonal(layer)[:modes] for layer in layers])
 
 
+@entry
 def diagonal_layers(params: Params, weights: Float[Array, "depth modes"]) -> Params:
     r"""Layers with their first diagonal entries replaced by $\xi_{ij}$; what belongs to no mode is kept.
 
@@ -125,6 +130,7 @@ def _with_diagonals(layers: Params, weights: Float[Array, "depth modes"]) -> Par
     return tuple(layer.at[place, place].set(row) for layer, row in zip(layers, weights, strict=True))
 
 
+@entry
 def diagonal_field(weights: Numbers, sigma: Numbers) -> Float[Array, "depth modes"]:
     r"""Speed of diagonal layers under gradient flow, $\dot\xi_{ij} = \bar\xi_{ij}(\sigma_j - \hat\xi_j)$.
 
@@ -149,6 +155,7 @@ def _field(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> F
     return _others(xi) * (values - jnp.prod(xi, axis=0))
 
 
+@entry
 def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Array, "*times depth modes"]:
     r"""Diagonal layers at any time: every mode by `layer_mode`, to rounding of the times.
 
@@ -171,6 +178,7 @@ def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Arr
     return jnp.asarray(xp.moveaxis(found, 0, -1), dtype=float)
 
 
+@entry
 def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
     r"""Squares $w_1^2, \dots, w_L^2$ of the layers of one mode at its minimum, from what the flow conserves.
 
@@ -204,18 +212,22 @@ def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
 @jax.jit
 def _minimum(steps: Float[Array, " laws"], target: Float[Array, ""]) -> Float[Array, " depth"]:
     heights = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
-    return _squares(heights - jnp.min(heights), target)
+    lowest = jnp.argmin(heights)
+    return _squares(heights - heights[lowest], lowest, target)
 
 
 @jax.jit
-def _squares(excess: Float[Array, " depth"], target: Float[Array, ""]) -> Float[Array, " depth"]:
-    """Squares at the minimum, x + k_i."""
+def _squares(
+    excess: Float[Array, " depth"], lowest: Int[Array, ""], target: Float[Array, ""]
+) -> Float[Array, " depth"]:
+    """Squares at the minimum, x + k_i, with excesses over that of the lowest layer."""
     depth = excess.shape[0]
-    other = jnp.arange(depth) != jnp.argmin(excess)
+    other = jnp.arange(depth) != lowest
     log_y = log_smallest(jnp.where(other, excess, 0.0), other, jnp.log(target), jnp.asarray(depth, dtype=float))
     return jnp.exp(2 * log_y) + excess
 
 
+@entry
 def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> DiagonalLimit:
     r"""Where diagonal layers end, from what they conserve and from their signs, without following them.
 
@@ -241,26 +253,30 @@ def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> 
     where = "diagonal_limit"
     xi, values = _checked(where, weights, sigma)
     check_number(where, "tolerance", tolerance, at_least=0)
-    return DiagonalLimit(*_limits(xi, values, tolerance))
+    return check_result(where, DiagonalLimit(*_limits(xi, values, tolerance)))
 
 
 def _mode_limit(
     weights: Float[Array, " depth"], target: Float[Array, ""], tolerance: Float[Array, ""]
 ) -> tuple[Float[Array, " depth"], Int[Array, ""]]:
     sizes = jnp.abs(weights)
-    least = jnp.min(sizes)
+    lowest = jnp.argmin(sizes)
+    least = sizes[lowest]
     tied = sizes - least <= tolerance * sizes
-    excess = jnp.where(tied, 0.0, (sizes - least) * (sizes + least))
+    excess = (sizes - least) * (sizes + least)
+    excess = jnp.where(tied, excess - jax.lax.stop_gradient(excess), excess)  # nothing in value
     signs = jnp.where(weights < 0, -1.0, 1.0)
     several = jnp.sum(tied) > 1
     towards = jnp.where(target < 0, -1.0, 1.0)
     wrong = jnp.prod(signs) * towards < 0
     stuck = several & (wrong | (least == 0))
     empty = target == 0
-    squares = _squares(excess, jnp.where(empty, 1.0, jnp.abs(target)))
+    squares = _squares(excess, lowest, jnp.where(empty, 1.0, jnp.abs(target)))
     squares = jnp.where(stuck | empty, excess, squares)
-    turned = jnp.where(wrong & ~several & (jnp.arange(len(weights)) == jnp.argmin(sizes)), -signs, signs)
-    found = turned * jnp.sqrt(squares)
+    turned = jnp.where(wrong & ~several & (jnp.arange(len(weights)) == lowest), -signs, signs)
+    found = turned * jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+    message = "diagonal_limit: a mode that rests or ends in a saddle has no derivative; move weights or sigma a little."
+    found = refused_derivative(found, stuck | (empty & several), message)
     fate = jnp.where(least == 0, int(Ending.rest), int(Ending.saddle))
     ending = jnp.where(empty | ~stuck, int(Ending.minimum), fate)
     rests = (least == 0) & (several | empty)
@@ -270,6 +286,7 @@ def _mode_limit(
 _limits = jax.jit(jax.vmap(_mode_limit, in_axes=(1, 0, None), out_axes=(1, 0)))
 
 
+@entry
 def mode_losses(weights: Numbers, sigma: Numbers) -> Float[Array, " modes"]:
     r"""Loss of each mode, $F_j = \tfrac12(\sigma_j - \hat\xi_j)^2$; they add up to the loss of the network.
 
@@ -287,6 +304,7 @@ def _losses(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> 
     return 0.5 * (values - jnp.prod(xi, axis=0)) ** 2
 
 
+@entry
 def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes depth depth"]:
     r"""Hessian of each mode's loss in the weights of that mode; between modes it vanishes.
 
@@ -307,9 +325,8 @@ def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes de
                [-3.,  0.,  0.],
                [ 0.,  0.,  0.]], dtype=float64)
     """
-    return (
-        _hessian(*_checked("diagonal_hessian", weights, sigma)) + 0.0
-    )  # no negative zeros; compiled, it would be lost
+    found = _hessian(*_checked("diagonal_hessian", weights, sigma)) + 0.0  # no negative zeros; compiled, they are lost
+    return check_result("diagonal_hessian", found)
 
 
 @jax.jit
@@ -324,6 +341,7 @@ def _hessian(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) ->
     return others[:, :, None] * others[:, None, :] + excess[:, None, None] * rest
 
 
+@entry
 def diagonal_bracket(weights: Numbers, sigma: Numbers, other: Numbers) -> Float[Array, "depth modes"]:
     r"""Lie bracket of the flows that learn $\sigma$ and $\sigma'$: $(\sigma'_j - \sigma_j)\|\bar\xi_j\|^2\bar\xi_j$.
 
@@ -357,6 +375,7 @@ def _bracket(
     return (second - values) * jnp.sum(others**2, axis=0) * others
 
 
+@entry
 def diagonal_laws_rank(weights: Numbers, tolerance: float = 0.0) -> Int[Array, " modes"]:
     r"""How many of the $L-1$ laws $\xi_i^2 - \xi_{i+1}^2$ of each mode are independent at a point.
 

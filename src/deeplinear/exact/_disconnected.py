@@ -14,7 +14,17 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from deeplinear.core import Array, HypothesisError, Matrix, Params, as_array, check_finite, check_x64, is_concrete
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    Matrix,
+    Params,
+    as_array,
+    check_finite,
+    check_x64,
+    entry,
+    is_concrete,
+)
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 
 
@@ -225,6 +235,7 @@ def _layers_in_the_limit(solution: DisconnectedSolution) -> Params:
     return solution._place(*(root[:, None] * unit for root, unit in zip(solution._roots(), units, strict=True)))
 
 
+@entry
 def disconnected(problem: Problem, params: Params) -> DisconnectedSolution:
     r"""Gradient flow of two layers with at most one observation in each row and column, in closed form.
 
@@ -256,6 +267,7 @@ def disconnected(problem: Problem, params: Params) -> DisconnectedSolution:
     return solution
 
 
+@entry
 def disconnected_hyperbolic(problem: Problem, params: Params) -> Params:
     r"""Limit of the flow of `disconnected`, in the hyperbolic form of the literature, for comparison.
 

@@ -14,16 +14,23 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    are_tied,
     as_array,
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
+    entry,
+    full_svd,
     is_concrete,
     one_at_a_time,
+    polar,
     random_orthogonal,
+    refused_derivative,
 )
+from deeplinear.exact._growing import learnt_factor
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.exact._two_layers import checked_two_layers
 from deeplinear.models import feasible_lambda, lambda_estimate, two_balanced_layers
@@ -35,6 +42,7 @@ IMBALANCE = 1e-8
 r"""Values of $|\lambda|$ below this, relative to the larger squared norm of a layer, count as zero."""
 
 
+@entry
 def rebalance(params: Params, lam: ArrayLike, key: Key[Array, ""] | None = None) -> Params:
     r"""Two layers with the same product and the same hidden basis, but another $\lambda$.
 
@@ -70,7 +78,7 @@ def rebalance(params: Params, lam: ArrayLike, key: Key[Array, ""] | None = None)
     check_number(where, "lam", lam)
     relative = jnp.asarray(lam, dtype=float)
     relative = feasible_lambda(where, relative, relative, (inp, hidden, out))
-    return _rebuilt(_frame(where, params, key), relative)
+    return check_result(where, _rebuilt(_frame(where, params, key), relative))
 
 
 class _Frame(NamedTuple):
@@ -119,11 +127,18 @@ def _seen(first: Matrix, second: Matrix) -> tuple[_Frame, Float[Array, ""], Bool
     With them, which singular values count as zero, and the larger squared norm of a layer.
     """
     (hidden, inp), out = first.shape, second.shape[0]
-    left, strengths, right_t = jnp.linalg.svd(second @ first, full_matrices=True)
+    product = second @ first
+    left, strengths, right_t = full_svd(product)
     modes = min(inp, hidden, out)
+    message = (
+        "rebalance: layers have no derivative where singular values of their product coincide or vanish; take that of "
+        "recovered_correlations."
+    )
+    lost = are_tied(strengths[:modes], (1, 1)) | (strengths[modes - 1] <= RANK_TOLERANCE * strengths[0])
+    left = refused_derivative(left, lost, message)
     old = lambda_estimate((first, second)).lam[0]
     above, below = second.T @ left[:, :modes], first @ right_t[:modes].T
-    turn = _orthogonal(jnp.where(old >= 0, _normal(above), _normal(below)))
+    turn = polar(jnp.where(old >= 0, _normal(above), _normal(below)))
     turn = jnp.pad(turn, ((0, 0), (0, hidden - modes)))
     small = strengths[:modes] <= RANK_TOLERANCE * strengths[0]
     largest = jnp.maximum(jnp.sum(first**2), jnp.sum(second**2))
@@ -137,23 +152,17 @@ def _completed(first: Matrix, second: Matrix, frame: _Frame, rank: int, above: b
     # A basis of the hidden space whose first columns span what the product shows.
     basis, _, _ = jnp.linalg.svd(shown, full_matrices=True)
     hiding = basis[:, rank:]
-    turn = jnp.concatenate([_orthogonal(shown), hiding], axis=1)
+    turn = jnp.concatenate([polar(shown), hiding], axis=1)
     # The larger layer maps the others to directions of its own; those are kept, orthogonal to rounding.
     seen = second @ hiding if above else first.T @ hiding
     known = frame.left[:, :rank] if above else frame.right[:, :rank]
-    kept = jnp.concatenate([known, _orthogonal(seen - known @ (known.T @ seen))], axis=1)
+    kept = jnp.concatenate([known, polar(seen - known @ (known.T @ seen))], axis=1)
     return frame._replace(turn=turn, left=kept) if above else frame._replace(turn=turn, right=kept)
 
 
 def _normal(columns: Matrix) -> Matrix:
-    length = jnp.linalg.norm(columns, axis=0)
-    return columns / jnp.where(length > 0, length, 1.0)
-
-
-def _orthogonal(matrix: Matrix) -> Matrix:
-    """The nearest orthogonal matrix."""
-    left, _, right_t = jnp.linalg.svd(matrix, full_matrices=False)
-    return left @ right_t
+    square = jnp.sum(columns**2, axis=0)
+    return columns / jnp.sqrt(jnp.where(square > 0, square, 1.0))
 
 
 @eqx.filter_jit
@@ -163,6 +172,7 @@ def _rebuilt(frame: _Frame, lam: Float[Array, ""]) -> Params:
     return two_balanced_layers(frame.left, frame.strengths, frame.right, lam, frame.turn, widths)
 
 
+@entry
 def added_feature(target: object, feature: int, from_item: int, to_item: int) -> Matrix:
     r"""The task in which an item takes over one feature of another, $\Sigma'_{fj} = \Sigma_{fi}$.
 
@@ -195,6 +205,7 @@ def _with_feature(sigma: Matrix, feature: ArrayLike, from_item: ArrayLike, to_it
     return sigma.at[feature, to_item].set(sigma[feature, from_item])
 
 
+@entry
 def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = None) -> Float[Array, "..."]:
     r"""Reduced loss $\tfrac12\|W_2 W_1 - \Sigma'\|_F^2$ after fine-tuning from each of several $\lambda$.
 
@@ -226,24 +237,36 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
         raise ValueError(f"{where}: times must be at least 0, but the smallest is {np.min(np.asarray(when)):g}.")
     if lams is None:
         layers = checked_two_layers(where, params, sigma)
-        return _losses(layers[:2], sigma, layers.lam, when)
-    values = np.asarray(lams, dtype=float)
+        return check_result(where, _losses(layers[:2], sigma, layers.lam, when))
+    values = as_array(lams, float)
     check_finite(where, "lams", values)
     widths = (params[0].shape[1], params[0].shape[0], params[1].shape[0])
-    for extreme in (values.min(initial=0.0), values.max(initial=0.0)):
-        feasible_lambda(where, as_array(0.0, float), as_array(extreme, float), widths)
-    return _losses(_frame(where, params, None), sigma, jnp.asarray(values, dtype=float), when)
+    for extreme in (_extreme(values, "min"), _extreme(values, "max")):
+        values = feasible_lambda(where, values, extreme, widths)
+    # Only correlations matter, which follow from the product: the hidden basis stays as it is found.
+    frame = _frame(where, jax.lax.stop_gradient(tuple(params)), None)
+    return check_result(where, _losses((frame, params[1] @ params[0]), sigma, values, when))
+
+
+def _extreme(values: Float[Array, "..."], which: str) -> Float[Array, ""]:
+    """The smallest or largest of numbers and 0."""
+    xp, seen = (np, np.asarray(values)) if is_concrete(values) else (jnp, values)
+    return as_array(getattr(xp, which)(seen, initial=0.0), float)
 
 
 @one_at_a_time
 @eqx.filter_jit
 def _losses(
-    start: _Frame | Params, target: Matrix, lams: Float[Array, "*lams"], times: Float[Array, "*times"]
+    start: tuple[_Frame, Matrix] | Params, target: Matrix, lams: Float[Array, "*lams"], times: Float[Array, "*times"]
 ) -> Float[Array, "..."]:
     """Losses from a frame that is re-balanced, or from layers as they are."""
 
     def begin(lam: Array) -> Array:
-        return stacked(_rebuilt(start, lam) if isinstance(start, _Frame) else start)
+        frame, product = start
+        if not isinstance(frame, _Frame):
+            return stacked((frame, product))
+        factor = stacked(_rebuilt(*jax.lax.stop_gradient((frame, lam))))
+        return learnt_factor("fine_tune_losses", factor, product, lam)
 
     def one(factor: Array, lam: Array) -> Array:
         system = eigensystem(target, lam)

@@ -13,15 +13,20 @@ from deeplinear.core import (
     as_array,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
+    entry,
     is_concrete,
 )
+from deeplinear.exact._growing import learnt
+from deeplinear.exact._riccati import Correlations
 
 FULL_RANK = 1e-12
 """Smallest singular value, relative to the largest, of a product of full rank."""
 
 
+@entry
 def function_space_field(product: object, target: object, lam: ArrayLike) -> Matrix:
     r"""Time derivative of the product $W = W_2 W_1$ of $\lambda$-balanced layers under gradient flow, from $W$ alone.
 
@@ -68,16 +73,19 @@ def function_space_field(product: object, target: object, lam: ArrayLike) -> Mat
                 1 - FULL_RANK,
                 f"{where}: s_min/s_max is {share:.1e}; the layers are not determined by the product. Use the weights.",
             )
-    return speed
+    return check_result(where, speed)
 
 
 @jax.jit
 def _field(function: Matrix, sigma: Matrix, imbalance: Float[Array, ""]) -> tuple[Matrix, Float[Array, " modes"]]:
     """The speed, and the singular values of the product."""
-    left, values, right_t = jnp.linalg.svd(function, full_matrices=False)
+    fixed, number = jax.lax.stop_gradient((function, imbalance))
+    left, values, right_t = jnp.linalg.svd(fixed, full_matrices=False)
     # Of s_λ ± λ/2 the smaller is s² over the larger.
-    large = jnp.hypot(values, imbalance / 2) + jnp.abs(imbalance) / 2
-    small = values**2 / jnp.where(large > 0, large, 1.0)
-    output, inner = jnp.where(imbalance >= 0, large, small), jnp.where(imbalance >= 0, small, large)
+    large = jnp.hypot(values, number / 2) + jnp.abs(number) / 2
+    small = values * (values / jnp.where(large > 0, large, 1.0))
+    output, inner = jnp.where(number >= 0, large, small), jnp.where(number >= 0, small, large)
+    layers = Correlations((right_t.T * inner) @ right_t, fixed, (left * output) @ left.T)
+    layers = learnt("function_space_field", len(values), layers, function, imbalance)
     error = sigma - function
-    return (left * output) @ (left.T @ error) + (error @ right_t.T * inner) @ right_t, values
+    return layers.output @ error + error @ layers.input, values

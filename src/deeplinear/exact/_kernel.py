@@ -22,13 +22,16 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
+    entry,
     is_concrete,
 )
 from deeplinear.exact._riccati import Correlations
 
 
+@entry
 def tangent_kernel(
     correlations: Correlations, inputs: Float[Array | np.ndarray, "inp samples"]
 ) -> Float[Array, "*batch entries entries"]:
@@ -52,9 +55,10 @@ def tangent_kernel(
     """
     where = "tangent_kernel"
     x = _samples(where, inputs, correlations.input.shape[-1])
-    return _kernel(correlations.input, correlations.output, x)
+    return check_result(where, _kernel(correlations.input, correlations.output, x))
 
 
+@entry
 def kernel_distance(before: Correlations, after: Correlations) -> Float[Array, "*batch"]:
     r"""Distance $1 - \langle K_0, K_t\rangle_F/(\|K_0\|_F \|K_t\|_F)$ of two tangent kernels on whitened inputs.
 
@@ -97,9 +101,10 @@ def kernel_distance(before: Correlations, after: Correlations) -> Float[Array, "
     gone = last == 0
     safe = jnp.where(gone, 1.0, last)
     gap = tuple(_over(x, first) - _over(y, safe) for x, y in zip(start, end, strict=True))
-    return jnp.where(gone, 1.0, 0.5 * _norm(gap) ** 2)
+    return check_result(where, jnp.where(gone, 1.0, 0.5 * _square(gap)))
 
 
+@entry
 def kernel_distance_full(
     before: Float[Array | np.ndarray, "*batch entries entries"],
     after: Float[Array | np.ndarray, "*batch entries entries"],
@@ -125,7 +130,7 @@ def kernel_distance_full(
     check_finite(where, "after", end)
     if is_concrete(start) and np.any(np.linalg.norm(np.asarray(start), axis=(-2, -1)) == 0):
         raise ValueError(f"{where}: before must not vanish, but it does.")
-    return _distance_full(start, end)
+    return check_result(where, _distance_full(start, end))
 
 
 @jax.jit
@@ -138,6 +143,7 @@ def _distance_full(
     return jnp.where(last[..., 0, 0] == 0, 1.0, 0.5 * jnp.sum(gap**2, axis=(-2, -1)))
 
 
+@entry
 def kernel_change(
     product_before: object,
     product_after: object,
@@ -206,7 +212,7 @@ def kernel_change(
             (jnp.where(number > 0, out, inp) != hidden) | (number == 0),
             f"{where}: lam must be positive with out = hidden, or negative with inp = hidden.",
         )
-    return _change(old, new, number, x, as_printed)
+    return check_result(where, _change(old, new, number, x, as_printed))
 
 
 @functools.partial(jax.jit, static_argnums=4)
@@ -252,9 +258,14 @@ def _parts(correlations: Correlations) -> tuple[Array, Array, Array]:
     return math.sqrt(out) * free_in, math.sqrt(inp) * free_out, math.sqrt(inp * out) * (trace_in + trace_out)
 
 
+def _square(parts: tuple[Array, ...]) -> Array:
+    return sum(jnp.sum(part**2, axis=(-2, -1)) for part in parts[:2]) + parts[2] ** 2
+
+
 def _norm(parts: tuple[Array, ...]) -> Array:
-    squares = sum(jnp.sum(part**2, axis=(-2, -1)) for part in parts[:2])
-    return jnp.sqrt(squares + parts[2] ** 2)
+    """Norm of a kernel; one that vanishes has the derivative 0."""
+    square = _square(parts)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
 def _over(part: Array, size: Array) -> Array:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import Array, check_count, check_x64, is_concrete
+from deeplinear.core import Array, check_count, check_x64, entry, is_concrete, refused_derivative
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, spread
 from deeplinear.exact._mode_flow import mode_flow
 from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen
@@ -75,6 +75,7 @@ def _each(function: Callable[..., Array], modes: tuple[Array, ...], count: Array
     return jax.lax.map(function, modes, batch_size=TOGETHER)
 
 
+@entry
 def layer_mode(times: Numbers, strengths: Numbers, target: Numbers) -> Float[Array, "*batch depth"]:
     r"""Strengths of the layers of one mode of an aligned network of any depth, at any time.
 
@@ -109,6 +110,7 @@ def layer_mode(times: Numbers, strengths: Numbers, target: Numbers) -> Float[Arr
     return jnp.asarray(found[: ends.size, : moments.size, : shape[-1]].reshape(shape), dtype=float)
 
 
+@entry
 def layer_mode_time(
     strengths: Numbers, target: Numbers, *, fraction: Numbers | None = None, product: Numbers | None = None
 ) -> Float[Array, "*batch"]:
@@ -182,6 +184,7 @@ def _by_product(
     values = jnp.broadcast_to(product, (ends.shape[0], product.shape[0]))
     inside = jnp.clip(values, jnp.minimum(starts, ends), jnp.maximum(starts, ends))
     outside = jnp.abs(values - inside) > 1e-12 * jnp.abs(inside)  # the start itself may miss by rounding
+    inside = values + jax.lax.stop_gradient(inside - values)  # which is no matter of derivatives
     values = jnp.where(outside, jnp.nan, inside)
     return values, _missing(values, ends, _over(values - ends, ends)), outside
 
@@ -231,6 +234,7 @@ def _sizable(where: str, name: str, value: Numbers) -> Float[Array, "..."]:
     return array
 
 
+@entry
 def balanced_mode(times: Numbers, start: Numbers, target: Numbers, depth: int) -> Float[Array, "*batch"]:
     r"""Strength of one mode of an aligned balanced network of any depth: `layer_mode` with all layers of one size.
 
@@ -255,6 +259,7 @@ def balanced_mode(times: Numbers, start: Numbers, target: Numbers, depth: int) -
     return jnp.prod(layer_mode(times, strengths, target), axis=-1)
 
 
+@entry
 def balanced_mode_time(
     start: Numbers,
     target: Numbers,
@@ -296,5 +301,8 @@ def _balanced(
 def _equal_layers(start: Float[Array, "*batch"], depth: int) -> Float[Array, "*batch depth"]:
     size = jnp.where(start != 0, jnp.abs(jnp.where(start != 0, start, 1.0)) ** (1 / depth), 0.0)
     signs = jnp.where(start < 0, -1.0, 1.0)
+    if depth > 1:
+        message = "balanced_mode: the layers have no derivative where start is 0; take layer_mode."
+        size = refused_derivative(size, start == 0, message)
     first = start if depth == 1 else signs * size
     return jnp.stack([first, *[size] * (depth - 1)], axis=-1)

@@ -10,9 +10,10 @@ from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Params, check_count, check_number, check_x64
+from deeplinear.core import Array, Params, check_count, check_number, check_x64, entry
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import TwoLayerCompletion, two_layer_completion
 from deeplinear.models import AbstractModel, DeepLinear, EntryCompletion, Problem, balancedness, entry_gram
@@ -104,6 +105,7 @@ def _extremes(model: AbstractModel, parts: TwoLayerCompletion) -> tuple[float, f
     return float(values[entries - 1]) if entries <= size else 0.0, float(values[0])
 
 
+@entry(instead="call it outside of the transformation")
 def lazy_certificate(
     problem: Problem,
     params: Params,
@@ -178,7 +180,8 @@ def lazy_certificate(
     return LazyCertificate("", k, low, high, loss, threshold, imbalance, radius, displacement, rate, rank, sharper)
 
 
-def toeplitz_example(size: int, ratio: float, value: float = 1.0) -> tuple[Problem, Params]:
+@entry(instead="build its matrices with jax.numpy")
+def toeplitz_example(size: int, ratio: ArrayLike, value: ArrayLike = 1.0) -> tuple[Problem, Params]:
     r"""Upper triangle of $w^\star_{ij} = w^\star c^{\,j-i}$, of rank one, and layers that have fitted its diagonal.
 
     Training of the diagonal from $\alpha I$ ends at $A = B = \sqrt{w^\star}\,I$, where the Jacobian of the entries
@@ -205,8 +208,8 @@ def toeplitz_example(size: int, ratio: float, value: float = 1.0) -> tuple[Probl
     check_number(where, "value", value, above=0)
     rows, columns = np.triu_indices(size)
     with np.errstate(under="ignore"):
-        values = value * float(ratio) ** (columns - rows)
-    layer = jnp.asarray(math.sqrt(value) * np.eye(size), dtype=float)
+        values = float(np.asarray(value)) * float(np.asarray(ratio)) ** (columns - rows)
+    layer = jnp.asarray(math.sqrt(float(np.asarray(value))) * np.eye(size), dtype=float)
     return Problem(DeepLinear((size,) * 3), EntryCompletion(rows, columns, values, (size, size))), (layer, layer)
 
 

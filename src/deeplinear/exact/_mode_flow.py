@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from deeplinear.core import Array
+from deeplinear.core import Array, refused_derivative
 
 PANELS = 512
 NEWTON_STEPS = 6
@@ -327,6 +327,7 @@ class ModeFlow(eqx.Module):
     rests: Bool[Array, ""]
     side: Float[Array, ""]  # sign of the smallest layer while leaving
     later: Float[Array, ""]  # and while arriving
+    goal: Float[Array, ""]  # the target with its sign
 
     @property
     def crossing(self) -> Float[Array, ""]:
@@ -347,7 +348,26 @@ class ModeFlow(eqx.Module):
         layers = self.with_smallest(y)
         change = layers - jax.lax.stop_gradient(layers)
         layers = jnp.where((times == 0)[:, None], jax.lax.stop_gradient(self.strengths) + change, layers)
-        return jnp.where(self.rests, self.strengths, layers)
+        return jnp.where(self.rests, self._near_rest(times), layers)
+
+    def _near_rest(self, times: Float[Array, " times"]) -> Float[Array, "times depth"]:
+        """A mode that rests, with the derivatives of the linear flow around it."""
+        position = jnp.arange(self.strengths.shape[0])
+        zero = (self.strengths == 0) & (position < self.mode.depth)
+        count, zeros = jnp.sum(zero), jnp.where(zero, self.strengths, 0.0)
+        others = jnp.prod(jnp.where(zero, 1.0, self.strengths))
+        # Two layers at zero push each other away from it; one alone follows a target that vanishes.
+        ended = jnp.isinf(times)
+        shown = jnp.where(ended, 0.0, times)[:, None]
+        grown = jnp.clip(self.goal * others * shown, -LAST, LAST)
+        pair = jnp.cosh(grown) * zeros + jnp.sinh(grown) * (jnp.sum(zeros) - zeros)
+        message = "layer_mode: a mode that rests has no derivative at infinite time, where any other start has left."
+        pair = refused_derivative(pair, self.rests & (count == 2) & jnp.any(ended), message)
+        passed = jnp.minimum(others**2 * shown, LAST)
+        last = self.goal / jnp.where(others != 0, others, 1.0)
+        alone = jnp.where(ended[:, None], last, jnp.exp(-passed) * zeros - jnp.expm1(-passed) * last)
+        moved = jnp.where(count == 2, pair, jnp.where(count == 1, alone, zeros))
+        return jnp.where(zero, moved, self.strengths)
 
     def with_smallest(self, y: Float[Array, " times"]) -> Float[Array, "times depth"]:
         """All layers from the smallest, by the conserved quantities."""
@@ -374,7 +394,12 @@ class ModeFlow(eqx.Module):
         a = _root(mode.log_ratio, mode.slope, missing, first)
         arriving = self.crossing + self.arriving.time(a, jnp.exp(mode.log_end + a))
         found = jnp.where(before, leaving, arriving)
-        return jnp.where(product == start, 0.0, jnp.where(self.rests, jnp.inf, found))
+        # At the start itself time is distance over speed, which has the derivative.
+        position = jnp.arange(self.strengths.shape[0])
+        rest = jnp.prod(jnp.where(jnp.eye(len(position), dtype=bool), 1.0, self.strengths), axis=1)
+        speed = (self.goal - start) * jnp.sum(jnp.where(position < mode.depth, rest**2, 0.0))
+        near = (product - start) / jnp.where(speed != 0, speed, 1.0)
+        return jnp.where(product == start, near, jnp.where(self.rests, jnp.inf, found))
 
 
 def _positive(x: Array) -> Array:
@@ -413,4 +438,4 @@ def mode_flow(strengths: Float[Array, " width"], target: Float[Array, ""], depth
         log_end=log_end,
         depth=depth,
     )
-    return ModeFlow(strengths, mode, _leaving(mode), _arriving(mode), leaves, rests, side, later)
+    return ModeFlow(strengths, mode, _leaving(mode), _arriving(mode), leaves, rests, side, later, target)

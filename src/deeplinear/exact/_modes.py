@@ -20,8 +20,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, check_x64, is_concrete
-from deeplinear.exact._block_algebra import broadcast, checked
+from deeplinear.core import Array, check_result, check_x64, entry, is_concrete
+from deeplinear.exact._block_algebra import Numbers, broadcast, checked
 from deeplinear.models import layer_strengths
 
 LARGEST = 1e100
@@ -148,7 +148,7 @@ def _time(mode: _Mode, fraction: Array) -> Array:
 
 
 def _checked(
-    where: str, first: str, value: Float[Array, "..."], start: ArrayLike, target: ArrayLike, lam: ArrayLike
+    where: str, first: str, value: Float[Array, "..."], start: Numbers, target: Numbers, lam: Numbers
 ) -> tuple[_Mode, Float[Array, "*batch"]]:
     """The mode and one more argument, all of one shape."""
     check_x64(where)
@@ -159,15 +159,16 @@ def _checked(
     return _Mode(start, target, lam), value
 
 
-def _bounded(where: str, name: str, value: ArrayLike) -> Float[Array, "..."]:
+def _bounded(where: str, name: str, value: Numbers) -> Float[Array, "..."]:
     return checked(where, name, value, at_least=-LARGEST, at_most=LARGEST)
 
 
-def _times(where: str, t: ArrayLike) -> Float[Array, "..."]:
+def _times(where: str, t: Numbers) -> Float[Array, "..."]:
     return checked(where, "t", t, at_least=0, finite=False)
 
 
-def mode_progress(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
+@entry
+def mode_progress(t: Numbers, start: Numbers, target: Numbers, lam: Numbers) -> Float[Array, "*batch"]:
     r"""Which part $\gamma(t) \in [0, 1]$ of its way a mode of two $\lambda$-balanced layers has gone.
 
     $s(t) = s_0 + \gamma(t)(\tilde s - s_0)$ solves $\dot s = 2(\tilde s - s)\sqrt{s^2 + \lambda^2/4}$. $\gamma$ grows
@@ -191,7 +192,8 @@ def mode_progress(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayL
     return _progress(mode, t)
 
 
-def mode_strength(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
+@entry
+def mode_strength(t: Numbers, start: Numbers, target: Numbers, lam: Numbers) -> Float[Array, "*batch"]:
     r"""Strength $s(t)$ of a mode of two $\lambda$-balanced layers.
 
     Solves $\dot s = 2(\tilde s - s)\sqrt{s^2 + \lambda^2/4}$, with all digits of a start of any size on its plateau and
@@ -214,7 +216,8 @@ def mode_strength(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayL
     return _strength(mode, t)
 
 
-def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
+@entry
+def learning_time(fraction: Numbers, start: Numbers, target: Numbers, lam: Numbers) -> Float[Array, "*batch"]:
     r"""When a mode of two $\lambda$-balanced layers has gone a given part of its way: the inverse of `mode_progress`.
 
     Args:
@@ -249,7 +252,8 @@ def learning_time(fraction: ArrayLike, start: ArrayLike, target: ArrayLike, lam:
     return _time(mode, fraction)
 
 
-def mode_progress_printed(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
+@entry
+def mode_progress_printed(t: Numbers, start: Numbers, target: Numbers, lam: Numbers) -> Float[Array, "*batch"]:
     r"""$\gamma(t)$ with hyperbolic functions, as it is usually written; for comparison with `mode_progress`.
 
     $$\gamma = \frac{p\sinh x + k\cosh x - k}{p\sinh x + k\cosh x + \tilde s(\tilde s - s_0)},
@@ -281,7 +285,7 @@ def mode_progress_printed(t: ArrayLike, start: ArrayLike, target: ArrayLike, lam
         f"{where}: 2 t sqrt(target^2 + lam^2/4) must be at most {OVERFLOW:g}; take mode_progress, without overflow."
     )
     undefined = f"{where}: target and lam must not both be 0, where the printed form is 0/0; take mode_progress."
-    return _hyperbolic(mode, _refused(_refused(x, x > OVERFLOW, too_late), speed == 0, undefined))
+    return check_result(where, _hyperbolic(mode, _refused(_refused(x, x > OVERFLOW, too_late), speed == 0, undefined)))
 
 
 @jax.jit
@@ -307,7 +311,8 @@ def _refused(guarded: Array, broken: Array, message: str) -> Array:
     return guarded
 
 
-def mode_progress_rich(t: ArrayLike, start: ArrayLike, target: ArrayLike) -> Float[Array, "*batch"]:
+@entry
+def mode_progress_rich(t: Numbers, start: Numbers, target: Numbers) -> Float[Array, "*batch"]:
     r"""The limit $\lambda \to 0$ of `mode_progress`: a sigmoid, $\gamma = (e^{2\tilde st} - 1)/(e^{2\tilde st} - 1 +
     \tilde s/s_0)$.
 
@@ -338,7 +343,8 @@ def _rich(mode: _Mode, t: Array) -> Array:
     return grown / (grown + z)
 
 
-def mode_progress_lazy(t: ArrayLike, lam: ArrayLike) -> Float[Array, "*batch"]:
+@entry
+def mode_progress_lazy(t: Numbers, lam: Numbers) -> Float[Array, "*batch"]:
     r"""The limit $|\lambda| \to \infty$ of `mode_progress`: an exponential, $\gamma = 1 - e^{-|\lambda|t}$.
 
     `mode_progress` differs from it by $O(\lambda^{-2})$, uniformly in time.
@@ -368,11 +374,12 @@ def _lazy(t: Array, lam: Array) -> Array:
     return -jnp.expm1(-jnp.abs(lam) * t)
 
 
+@entry
 def reversal_mode(
-    t: ArrayLike,
-    strength: ArrayLike,
-    target: ArrayLike,
-    lam: ArrayLike,
+    t: Numbers,
+    strength: Numbers,
+    target: Numbers,
+    lam: Numbers,
     *,
     reversed: bool | ArrayLike = True,
     as_printed: bool = False,
@@ -416,7 +423,7 @@ def reversal_mode(
         sign = jnp.where(jnp.asarray(reversed, dtype=bool), -1.0, 1.0)
     (strength, sign) = broadcast(where, strength=strength, reversed=sign)
     mode, t = _checked(where, "t", _times(where, t), strength, target, lam)
-    return _reversal(mode, t, sign, as_printed)
+    return check_result(where, _reversal(mode, t, sign, as_printed))
 
 
 @functools.partial(jax.jit, static_argnums=3)

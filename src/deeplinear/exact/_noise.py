@@ -20,8 +20,10 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
+    entry,
     is_concrete,
 )
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance, layer_strengths
@@ -30,6 +32,7 @@ HALVINGS = 100
 """Halvings of the logarithmic bracket of the best $\\lambda$: more than double precision can tell apart."""
 
 
+@entry
 def input_noise_loss(
     strengths: object, std: object, floor: ArrayLike = 0.0, *, as_printed: bool = False
 ) -> Float[Array, "..."]:
@@ -65,6 +68,7 @@ def _input_noise(
     return share * noise**2 * jnp.sum(modes**2) + floor
 
 
+@entry
 def weight_noise_loss(
     strengths: object,
     lam: object,
@@ -111,6 +115,7 @@ def weight_noise_loss(
     return _weight_noise(modes, scale, noise, np.array([inp, hidden, out], dtype=float), sign, as_array(floor, float))
 
 
+@entry
 def noisy_loss(
     problem: Problem, params: Params, *, input_std: ArrayLike = 0.0, weight_std: ArrayLike = 0.0
 ) -> Float[Array, ""]:
@@ -152,7 +157,7 @@ def noisy_loss(
     at_input, at_weight = _nonnegative(where, "input_std", input_std), _nonnegative(where, "weight_std", weight_std)
     check_shape(where, "input_std", at_input, ())
     check_shape(where, "weight_std", at_weight, ())
-    return _noisy_loss(problem, params, at_input, at_weight)
+    return check_result(where, _noisy_loss(problem, params, at_input, at_weight))
 
 
 @eqx.filter_jit
@@ -170,6 +175,7 @@ def _noisy_loss(
     return problem.value(params) + 0.5 * at_input**2 * jnp.sum(product**2) + 0.5 * at_weight**2 * spread
 
 
+@entry
 def noise_optimal_lambda(strengths: object, widths: Sequence[int], *, as_printed: bool = False) -> Float[Array, ""]:
     r"""The $\lambda$ at which a trained network bears noise in its weights best: the minimiser of `weight_noise_loss`.
 

@@ -6,9 +6,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from deeplinear.core import Array, Matrix, as_array, check_finite, check_shape, check_x64, is_concrete, one_at_a_time
+from deeplinear.core import (
+    Array,
+    Matrix,
+    are_tied,
+    as_array,
+    check_finite,
+    check_result,
+    check_shape,
+    check_x64,
+    entry,
+    full_svd,
+    is_concrete,
+    one_at_a_time,
+    refused_derivative,
+)
+from deeplinear.exact._growing import learnt_factor
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
 from deeplinear.models import layer_strengths
@@ -32,6 +47,7 @@ class PhaseMap(eqx.Module):
     loss: Float[Array, "times scales lams"]
 
 
+@entry
 def phase_map(
     target: object, directions: object, lams: Any, scales: Any, times: Any, *, match_det: bool = True
 ) -> PhaseMap:
@@ -81,7 +97,7 @@ def phase_map(
     if is_concrete(matrices) and not np.all(np.any(np.asarray(matrices), axis=(-2, -1))):
         raise ValueError(f"{where}: directions must not be zero, but they are; they have no singular vectors.")
     distance, loss = _map(sigma, matrices, relative, absolute, when, match_det and sigma.shape[0] == sigma.shape[1])
-    return PhaseMap(relative, absolute, when, distance, loss)
+    return check_result(where, PhaseMap(relative, absolute, when, distance, loss))
 
 
 def _axis(where: str, name: str, given: Any) -> Float[Array, " values"]:
@@ -89,6 +105,19 @@ def _axis(where: str, name: str, given: Any) -> Float[Array, " values"]:
     check_shape(where, name, values, (None,))
     check_finite(where, name, values)
     return values
+
+
+def _turned_round(matrices: Float[Array, "*batch size size"], used: Bool[Array, "*batch"]) -> Array:
+    """Square matrices with their smallest mode turned round."""
+
+    def one(matrix: Matrix, used: Array) -> Matrix:
+        left, values, right_t = full_svd(matrix)
+        turned = matrix - 2 * values[-1] * jnp.outer(left[:, -1], right_t[-1])
+        message = "phase_map: the smallest mode of directions, which is turned round, must be one, but is several."
+        return refused_derivative(turned, used & are_tied(values[-2:], (1, 1)), message)
+
+    flat = jax.vmap(one)(matrices.reshape(-1, *matrices.shape[-2:]), jnp.ravel(used))
+    return flat.reshape(matrices.shape)
 
 
 @one_at_a_time
@@ -102,19 +131,19 @@ def _map(
     match_det: bool,
 ) -> tuple[Float[Array, "times scales lams"], Float[Array, "times scales lams"]]:
     inp = target.shape[1]
-    left, values, right_t = jnp.linalg.svd(directions, full_matrices=False)
     if match_det:
         sign = jnp.linalg.slogdet(target)[0] * jnp.linalg.slogdet(directions)[0]
-        left = left.at[..., :, -1].multiply(jnp.where(sign < 0, -1.0, 1.0)[..., None])
-    values = values / jnp.linalg.norm(values, axis=-1, keepdims=True)
+        directions = jnp.where(sign[..., None, None] < 0, _turned_round(directions, sign < 0), directions)
+    directions = directions / jnp.linalg.norm(directions, axis=(-2, -1), keepdims=True)
+    left, values, right_t = jnp.linalg.svd(jax.lax.stop_gradient(directions), full_matrices=False)
 
-    def start(u: Matrix, s: Array, v_t: Matrix, scale: Array, lam: Array) -> Float[Array, "size hidden"]:
-        first, second = layer_strengths(scale * s, lam)
-        return stacked((first[:, None] * v_t, u * second))
+    def start(direction: Matrix, u: Matrix, s: Array, v_t: Matrix, scale: Array, lam: Array) -> Array:
+        first, second = layer_strengths(*jax.lax.stop_gradient((scale * s, lam)))
+        return learnt_factor("phase_map", stacked((first[:, None] * v_t, u * second)), scale * direction, lam)
 
     one = None if directions.ndim == 2 else 0
-    over_lams = jax.vmap(start, in_axes=(one, one, one, None, 0))
-    starts = jax.vmap(over_lams, in_axes=(one, one, one, 0, None))(left, values, right_t, scales, lams)
+    over_lams = jax.vmap(start, in_axes=(one, one, one, one, None, 0))
+    starts = jax.vmap(over_lams, in_axes=(one, one, one, one, 0, None))(directions, left, values, right_t, scales, lams)
     systems = jax.vmap(lambda lam: eigensystem(target, lam))(lams)
     begun = correlations_of(starts, inp)
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, check_result, entry
 from deeplinear.exact._riccati import Correlations, Eigensystem, eigensystem
 from deeplinear.exact._two_layers import check_time, checked_two_layers
 
@@ -66,6 +66,7 @@ class Overlaps(eqx.Module):
         return jnp.where(values[-1] > 0, values[0] / jnp.where(values[-1] > 0, values[-1], 1.0), jnp.inf)
 
 
+@entry
 def overlaps(params: Sequence[Any], target: object, lam: ArrayLike | None = None) -> Overlaps:
     r"""The matrices $B$, $C$ and $D$ of a start and its task.
 
@@ -98,6 +99,7 @@ def _overlaps(first: Matrix, second: Matrix, system: Eigensystem) -> Overlaps:
     )
 
 
+@entry(instead="use propagate")
 def generic_form(params: Sequence[Any], target: object, lam: ArrayLike | None, t: ArrayLike) -> Correlations:
     r"""$e^{Ft} Q_0\,[I + Q_0^\top P\,\phi(L, t)\,P^\top Q_0]^{-1} Q_0^\top e^{Ft}$ as it stands.
 
@@ -129,6 +131,7 @@ def generic_form(params: Sequence[Any], target: object, lam: ArrayLike | None, t
     return _assembled(where, start, vectors @ (np.exp(values * start.time)[:, None] * y), middle)
 
 
+@entry(instead="use propagate")
 def block_form(
     params: Sequence[Any], target: object, lam: ArrayLike | None, t: ArrayLike, *, as_printed: bool = False
 ) -> Correlations:
@@ -173,6 +176,7 @@ def block_form(
     return _assembled(where, start, np.concatenate([top, bottom]), middle + share * d @ d.T)
 
 
+@entry(instead="use propagate")
 def decaying_form(
     params: Sequence[Any], target: object, lam: ArrayLike | None, t: ArrayLike, *, as_printed: bool = False
 ) -> Correlations:
@@ -254,7 +258,7 @@ def decaying_form(
     rest = share * (scale[:, None] * tied) @ (scale[:, None] * tied).T
     middle = faded.T @ faded + np.diag(psi) + (k * fade).T @ (third[:, None] * (k * fade)) + rest
     outer = np.concatenate([top, bottom])
-    return _blocks(outer @ np.linalg.solve(middle, outer.T), start.inp)
+    return check_result(where, _blocks(outer @ np.linalg.solve(middle, outer.T), start.inp))
 
 
 # ---- Parts -----------------------------------------------------------------------------------------------------------
@@ -334,10 +338,6 @@ class _Start:
 
 
 def _start(where: str, params: Sequence[Any], target: object, lam: ArrayLike | None, t: ArrayLike) -> _Start:
-    if not all(is_concrete(x) for x in (*params, target, t, lam)):
-        raise TypeError(
-            f"{where}: arguments must be plain numbers, but one is traced; under jit, vmap or grad use propagate."
-        )
     check_time(where, t)
     first, second, scale = checked_two_layers(where, params, target, lam)[:3]
     factor = np.concatenate([np.asarray(first).T, np.asarray(second)])
@@ -379,7 +379,7 @@ def _assembled(where: str, start: _Start, outer: np.ndarray, middle: np.ndarray)
         why = "the matrix to be inverted is not positive definite any more"
         raise _out_of_range(where, float(start.speed[0]) * start.time, why) from None
     half = np.linalg.solve(root, outer.T)
-    return _blocks(half.T @ half, start.inp)
+    return check_result(where, _blocks(half.T @ half, start.inp))
 
 
 def _blocks(matrix: np.ndarray, inp: int) -> Correlations:

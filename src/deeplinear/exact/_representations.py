@@ -5,6 +5,8 @@ $W_1 = R S_1 V^\top$ and $W_2 = U S_2 R^\top$ with $S_{2,1}^2 = \sqrt{S^2 + \lam
 basis $R$ is free: it is what the correlations $W_1^\top W_1$ and $W_2 W_2^\top$ do not see.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,13 +19,21 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     Params,
+    are_tied,
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
+    entry,
+    full_svd,
     is_concrete,
+    polar,
+    refused_derivative,
+    spectrum,
 )
+from deeplinear.exact._growing import learnt
 from deeplinear.exact._riccati import Correlations, correlations_of, stacked, unstacked
 from deeplinear.models import two_balanced_layers
 
@@ -31,6 +41,7 @@ RANK_TOLERANCE = 1e-12
 """Singular values below this share of the largest count as zero, and closer than this share as equal."""
 
 
+@entry
 def recover(product: object, lam: ArrayLike, hidden: int | None = None) -> Params:
     r"""Layers of a $\lambda$-balanced network from its product, in one of the possible hidden bases.
 
@@ -56,9 +67,18 @@ def recover(product: object, lam: ArrayLike, hidden: int | None = None) -> Param
         (1.0, 2.0)
     """
     matrix, number, hidden = _checked("recover", "product", product, lam, hidden)
-    return _recovered("the product", matrix, number, hidden)
+    left, values, right_t = full_svd(matrix)
+    message = (
+        "recover: the layers have no derivative where singular values of product coincide or vanish; take that of "
+        "recovered_correlations."
+    )
+    strong = values[:hidden]
+    lost = are_tied(strong, (1, 1)) | (strong[-1] <= RANK_TOLERANCE * values[0])
+    values = refused_derivative(values, lost, message)
+    return _from_modes("the product", left, values, right_t, number, hidden)
 
 
+@entry
 def recovered_correlations(product: object, lam: ArrayLike, hidden: int | None = None) -> Correlations:
     r"""Correlations of the layers of a $\lambda$-balanced network from its product.
 
@@ -80,10 +100,14 @@ def recovered_correlations(product: object, lam: ArrayLike, hidden: int | None =
         >>> recovered_correlations(jnp.array([[2.0]]), 3.0).output.round(12)
         Array([[4.]], dtype=float64)
     """
-    matrix, number, hidden = _checked("recovered_correlations", "product", product, lam, hidden)
-    return correlations_of(stacked(_recovered("the product", matrix, number, hidden)), matrix.shape[1])
+    where = "recovered_correlations"
+    matrix, number, hidden = _checked(where, "product", product, lam, hidden)
+    left, values, right_t = _fixed_svd(matrix)
+    layers = _from_modes("the product", left, values, right_t, jax.lax.stop_gradient(number), hidden)
+    return learnt(where, hidden, correlations_of(stacked(layers), matrix.shape[1]), matrix, number)
 
 
+@entry
 def aligned_to(params: Params, reference: Params) -> Params:
     r"""The same two layers in the hidden basis closest to that of a reference.
 
@@ -108,10 +132,12 @@ def aligned_to(params: Params, reference: Params) -> Params:
     check_shape("aligned_to", "reference[1]", reference[1], np.shape(params[1]))
     for name, array in (("params", factor), ("reference", wanted)):
         check_finite("aligned_to", name, array)
-    left, _, right_t = jnp.linalg.svd(wanted.T @ factor)
-    return unstacked(factor @ (left @ right_t).T, inp)
+    # Sizes do not matter; without them no product overflows.
+    shown, sought = (array / jnp.maximum(jnp.max(jnp.abs(array)), 1e-300) for array in (factor, wanted))
+    return unstacked(factor @ polar(sought.T @ shown).T, inp)
 
 
+@entry
 def limit(target: object, lam: ArrayLike, hidden: int | None = None) -> Correlations:
     r"""Where gradient flow on whitened inputs ends: $W_1^\top W_1$, $W_2 W_1$ and $W_2 W_2^\top$ at infinite time.
 
@@ -140,7 +166,7 @@ def limit(target: object, lam: ArrayLike, hidden: int | None = None) -> Correlat
                [0., 0.]], dtype=float64)
     """
     sigma, number, hidden = _checked("limit", "target", target, lam, hidden)
-    left, values, right_t = jnp.linalg.svd(sigma, full_matrices=True)
+    left, values, right_t = _fixed_svd(sigma)
     if hidden < values.shape[0]:
         last, after = values[hidden - 1], values[hidden]
         tied = (after > (1 - RANK_TOLERANCE) * last) & (last > RANK_TOLERANCE * values[0])
@@ -156,8 +182,8 @@ def limit(target: object, lam: ArrayLike, hidden: int | None = None) -> Correlat
                 "unique and the limit depends on the start.",
             )
         values = values.at[hidden:].set(0.0)
-    layers = _from_modes("the target", left, values, right_t, number, hidden)
-    return correlations_of(stacked(layers), sigma.shape[1])
+    layers = _from_modes("the target", left, values, right_t, jax.lax.stop_gradient(number), hidden)
+    return learnt("limit", hidden, correlations_of(stacked(layers), sigma.shape[1]), sigma, number)
 
 
 class LargeLambda(eqx.Module):
@@ -178,6 +204,7 @@ class LargeLambda(eqx.Module):
     small_bound: Float[Array, " modes"]
 
 
+@entry
 def large_lambda_limit(target: object, lam: ArrayLike) -> LargeLambda:
     r"""Leading order of `limit` for large $|\lambda|$ with the hidden width $\min(d_{\mathrm{in}}, d_{\mathrm{out}})$.
 
@@ -202,15 +229,22 @@ def large_lambda_limit(target: object, lam: ArrayLike) -> LargeLambda:
     size = jnp.abs(number)
     if is_concrete(size) and float(size) == 0:
         raise ValueError(f"{where}: lam must not be 0; there `limit` has the rich solution in closed form.")
-    left, values, right_t = jnp.linalg.svd(sigma, full_matrices=False)
+    values = spectrum(sigma)
     if is_concrete(values):
         _refuse_rank("the target", np.asarray(values), hidden)
-    small, large = values**2 / size, jnp.full_like(values, size)
-    first, second = jnp.where(number > 0, small, large), jnp.where(number > 0, large, small)
-    leading = Correlations((right_t.T * first) @ right_t, sigma, (left * second) @ left.T)
-    return LargeLambda(leading, small, small * (values / size) ** 2)
+    small = values * (values / size)
+    # The frame closest to the task spans its modes: no singular vector is needed, so that equal values do no harm.
+    frame = polar(sigma) if sigma.shape[0] >= sigma.shape[1] else polar(sigma.T).T
+    scaled = sigma / jnp.sqrt(size)
+    right, left = (
+        jnp.where(number > 0, scaled, jnp.sqrt(size) * frame),
+        jnp.where(number > 0, jnp.sqrt(size) * frame, scaled),
+    )
+    leading = Correlations(right.T @ right, sigma, left @ left.T)
+    return check_result(where, LargeLambda(leading, small, small * (values / size) ** 2))
 
 
+@entry
 def similarity_in(
     correlations: Correlations, inputs: Float[Array | np.ndarray, "inp samples"]
 ) -> Float[Array, "*batch samples samples"]:
@@ -232,7 +266,7 @@ def similarity_in(
     x = jnp.asarray(inputs, dtype=float)
     check_shape("similarity_in", "inputs", x, (correlations.input.shape[-1], None))
     check_finite("similarity_in", "inputs", x)
-    return _inner(correlations.input, x)
+    return check_result("similarity_in", _inner(correlations.input, x))
 
 
 @jax.jit
@@ -240,6 +274,7 @@ def _inner(matrix: Float[Array, "*batch size size"], columns: Float[Array, "size
     return columns.T @ matrix @ columns
 
 
+@entry
 def similarity_out(
     correlations: Correlations, outputs: Float[Array | np.ndarray, "out samples"], *, rcond: float = 1e-10
 ) -> Float[Array, "*batch samples samples"]:
@@ -266,14 +301,33 @@ def similarity_out(
     check_shape("similarity_out", "outputs", y, (correlations.output.shape[-1], None))
     check_finite("similarity_out", "outputs", y)
     check_number("similarity_out", "rcond", rcond, above=0, at_most=1)
-    return _inner_inverse(correlations.output, y, rcond)
+    return check_result("similarity_out", _inner_inverse(correlations.output, y, rcond))
 
 
 @jax.jit
 def _inner_inverse(
     matrix: Float[Array, "*batch size size"], columns: Float[Array, "size samples"], rcond: ArrayLike
 ) -> Array:
-    return columns.T @ jnp.linalg.pinv(matrix, rtol=rcond, hermitian=True) @ columns
+    return columns.T @ _inverse(matrix, rcond) @ columns
+
+
+@jax.custom_jvp
+def _inverse(matrix: Float[Array, "*batch size size"], rcond: ArrayLike) -> Array:
+    """Pseudo-inverse of a symmetric matrix."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    kept = jnp.abs(values) > rcond * jnp.max(jnp.abs(values), axis=-1, keepdims=True)
+    scaled = vectors * jnp.where(kept, 1 / jnp.where(kept, values, 1.0), 0.0)[..., None, :]
+    return scaled @ jnp.swapaxes(vectors, -1, -2)
+
+
+@_inverse.defjvp
+def _(primals: tuple[Array, ArrayLike], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    """Derivative among matrices of the same rank."""
+    matrix, rcond = primals
+    inverse, moved = _inverse(matrix, rcond), (tangents[0] + jnp.swapaxes(tangents[0], -1, -2)) / 2
+    outside = jnp.eye(matrix.shape[-1], dtype=matrix.dtype) - matrix @ inverse
+    turned = inverse @ inverse @ moved @ outside
+    return inverse, turned + jnp.swapaxes(turned, -1, -2) - inverse @ moved @ inverse
 
 
 def _checked(
@@ -306,9 +360,11 @@ def _refuse_rank(whose: str, values: np.ndarray, hidden: int) -> None:
         )
 
 
-def _recovered(whose: str, matrix: Matrix, lam: Float[Array, ""], hidden: int) -> Params:
-    left, values, right_t = jnp.linalg.svd(matrix, full_matrices=True)
-    return _from_modes(whose, left, values, right_t, lam, hidden)
+@jax.jit
+def _fixed_svd(matrix: Matrix) -> tuple[Array, Array, Array]:
+    """Full singular value decomposition of a matrix that does not move: derivatives are those of `learnt`."""
+    left, values, right_t = jnp.linalg.svd(jax.lax.stop_gradient(matrix), full_matrices=True)
+    return left, values, right_t
 
 
 def _from_modes(

@@ -12,10 +12,22 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, check_count, check_finite, check_shape, is_concrete
+from deeplinear.core import (
+    Array,
+    Matrix,
+    are_tied,
+    check_count,
+    check_finite,
+    check_shape,
+    entry,
+    full_svd,
+    is_concrete,
+    refused_derivative,
+)
 from deeplinear.exact._modes import learning_time
 
 
+@entry
 def reversal_task(target: object, modes: int | Sequence[int]) -> Matrix:
     r"""The task $\Sigma - 2\sum_{i \in I} s_i u_i v_i^\top$, which has some singular modes of $\Sigma$ reversed.
 
@@ -51,10 +63,14 @@ def reversal_task(target: object, modes: int | Sequence[int]) -> Matrix:
 @jax.jit
 def _turned(sigma: Matrix, picked: Float[Array, " modes"]) -> Matrix:
     """The matrix with those of its modes reversed for which there is a 1."""
-    left, strengths, right_t = jnp.linalg.svd(sigma, full_matrices=False)
-    return sigma - 2 * (left * (picked * strengths)) @ right_t
+    left, strengths, right_t = full_svd(sigma)
+    modes = strengths.shape[0]
+    turned = sigma - 2 * (left[:, :modes] * (picked * strengths)) @ right_t[:modes]
+    message = "reversal_task: modes whose singular values coincide have no derivative; move target a little."
+    return refused_derivative(turned, are_tied(strengths, (1, 1)), message)
 
 
+@entry
 def reversal_time(strength: ArrayLike, lam: ArrayLike, fraction: ArrayLike) -> Float[Array, "..."]:
     r"""Time a reversed mode takes for a given fraction of its way from $-s$ to $s$.
 

@@ -27,13 +27,18 @@ from deeplinear.core import (
     Array,
     Matrix,
     Params,
+    are_tied,
     as_array,
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
+    entry,
+    full_svd,
     is_concrete,
+    refused_derivative,
 )
 
 REACH = 300.0
@@ -80,31 +85,47 @@ class Eigensystem(eqx.Module):
     With $\Sigma = U S V^\top$, $m$ modes, $s_\lambda = \sqrt{s^2 + \lambda^2/4}$, $h = (\lambda/2)/(s_\lambda + s)$ and
     $g = 1/\sqrt{1 + h^2}$: values $+s_\lambda$ with vectors $\tfrac1{\sqrt2}[V(g - hg); U(g + hg)]$, values
     $-s_\lambda$ with $\tfrac1{\sqrt2}[V(g + hg); -U(g - hg)]$, and on the complement of $V$ (or of $U$) the value
-    $-\lambda/2$ (or $+\lambda/2$). Repeated and zero singular values need no care.
+    $-\lambda/2$ (or $+\lambda/2$). Repeated and zero singular values need no care, but vectors of repeated ones have no
+    derivative, which is refused.
 
     Attributes:
         target: $\Sigma$, (out, in).
         lam: $\lambda$.
-        left: $U$ completed to a square orthogonal matrix, (out, out).
         strengths: Singular values $s$, largest first.
-        right: $V$ completed to a square orthogonal matrix, (in, in).
     """
 
     target: Matrix
     lam: Float[Array, ""]
-    left: Matrix
+    _left: Matrix
     strengths: Float[Array, " modes"]
-    right: Matrix
+    _right: Matrix
+
+    @property
+    def left(self) -> Matrix:
+        """$U$ completed to a square orthogonal matrix, (out, out)."""
+        return self._vectors(self._left)
+
+    @property
+    def right(self) -> Matrix:
+        """$V$ completed to a square orthogonal matrix, (in, in)."""
+        return self._vectors(self._right)
+
+    def _vectors(self, basis: Matrix) -> Matrix:
+        message = (
+            "eigensystem: vectors of singular values of target that coincide have no derivative; take derivatives of "
+            "values, or of propagate."
+        )
+        return refused_derivative(basis, are_tied(self.strengths, (self.out, self.inp)), message)
 
     @property
     def inp(self) -> int:
         """Input width."""
-        return self.right.shape[0]
+        return self._right.shape[0]
 
     @property
     def out(self) -> int:
         """Output width."""
-        return self.left.shape[0]
+        return self._left.shape[0]
 
     @property
     def modes(self) -> int:
@@ -181,13 +202,14 @@ class Eigensystem(eqx.Module):
         In this form a nearly vanishing overlap with a growing direction keeps the digits that the layers have.
         """
         m = self.modes
-        below, above = self.right.T @ factor[: self.inp], self.left.T @ factor[self.inp :]
+        below, above = self._right.T @ factor[: self.inp], self._left.T @ factor[self.inp :]
         total, difference = below[:m] + above[:m], above[:m] - below[:m]
         g, hg = (gain[:, None] / math.sqrt(2.0) for gain in self.gains)
         grown, shrunk = g * total + hg * difference, hg * total - g * difference
         return jnp.concatenate([grown, shrunk, below[m:], above[m:]])
 
 
+@entry
 def flow_matrix(target: object, lam: ArrayLike) -> Float[Array, "size size"]:
     r"""Matrix $F = [[-\tfrac\lambda2 I, \Sigma^\top], [\Sigma, \tfrac\lambda2 I]]$ of the Riccati equation.
 
@@ -203,17 +225,19 @@ def flow_matrix(target: object, lam: ArrayLike) -> Float[Array, "size size"]:
         Array([[-1.,  3.],
                [ 3.,  1.]], dtype=float64)
     """
-    return _flow_matrix(*_task("flow_matrix", target, lam))
+    return matrix_of(*_task("flow_matrix", target, lam))
 
 
 @jax.jit
-def _flow_matrix(sigma: Matrix, lam: Float[Array, ""]) -> Float[Array, "size size"]:
+def matrix_of(sigma: Matrix, lam: Float[Array, ""]) -> Float[Array, "size size"]:
+    """`flow_matrix` of arrays."""
     out, inp = sigma.shape
     half = lam / 2
     upper = jnp.concatenate([-half * jnp.eye(inp), sigma.T], axis=1)
     return jnp.concatenate([upper, jnp.concatenate([sigma, half * jnp.eye(out)], axis=1)], axis=0)
 
 
+@entry
 def riccati_field(correlations: Correlations, target: object, lam: ArrayLike) -> Correlations:
     r"""Time derivative $F X + X F - X^2$ of $X = QQ^\top$ under gradient flow, for $\lambda$-balanced layers.
 
@@ -230,15 +254,16 @@ def riccati_field(correlations: Correlations, target: object, lam: ArrayLike) ->
         >>> riccati_field(Correlations(one, one, one), 3 * one, 0.0).product
         Array([[4.]], dtype=float64)
     """
-    return _field(correlations, *_task("flow_matrix", target, lam))
+    return check_result("riccati_field", _field(correlations, *_task("riccati_field", target, lam)))
 
 
 @jax.jit
 def _field(correlations: Correlations, sigma: Matrix, lam: Float[Array, ""]) -> Correlations:
-    matrix, x = _flow_matrix(sigma, lam), correlations.matrix
+    matrix, x = matrix_of(sigma, lam), correlations.matrix
     return _blocks(matrix @ x + x @ matrix - x @ x, correlations.input.shape[-1])
 
 
+@entry
 def eigensystem(target: object, lam: ArrayLike) -> Eigensystem:
     r"""Eigenvalues and eigenvectors of `flow_matrix(target, lam)` from the singular value decomposition of the target.
 
@@ -258,11 +283,11 @@ def eigensystem(target: object, lam: ArrayLike) -> Eigensystem:
 
 @jax.jit
 def _eigensystem(sigma: Matrix, lam: Float[Array, ""]) -> Eigensystem:
-    # The decomposition is one way to write F; derivatives with respect to the target take F itself (see `propagate`).
-    left, strengths, right_t = jnp.linalg.svd(jax.lax.stop_gradient(sigma), full_matrices=True)
+    left, strengths, right_t = full_svd(sigma)
     return Eigensystem(sigma, lam, left, strengths, right_t.T)
 
 
+@entry
 def stacked(params: Params) -> Float[Array, "size hidden"]:
     r"""The factor $Q = [W_1^\top; W_2]$ of two layers.
 
@@ -282,6 +307,7 @@ def _stacked(first: Matrix, second: Matrix) -> Float[Array, "size hidden"]:
     return jnp.concatenate([first.T, second], axis=0)
 
 
+@entry
 def unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Array, Array]:
     r"""The two layers of a factor $Q = [W_1^\top; W_2]$ with `inp` inputs; inverse of `stacked`."""
     return _unstacked(factor, inp)
@@ -292,9 +318,10 @@ def _unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Ar
     return jnp.swapaxes(factor[..., :inp, :], -1, -2), factor[..., inp:, :]
 
 
+@entry
 def correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Correlations:
     r"""Blocks of $QQ^\top$ of a factor with `inp` inputs."""
-    return _correlations_of(factor, inp)
+    return check_result("correlations_of", _correlations_of(factor, inp))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -304,6 +331,7 @@ def _correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Co
     return Correlations(upper @ across, lower @ across, lower @ jnp.swapaxes(lower, -1, -2))
 
 
+@entry
 def propagate(
     factor: Float[Array, "size hidden"], system: Eigensystem, t: ArrayLike, *, steps: int | None = None
 ) -> Float[Array, "size hidden"]:
@@ -339,7 +367,7 @@ def propagate(
     time = as_array(t, float)
     if not is_concrete(time):
         time = eqx.error_if(time, ~(time >= 0), "propagate: t must be at least 0, but is not.")
-    return propagated(factor, system, time, steps)
+    return check_result(where, propagated(factor, system, time, steps))
 
 
 def propagated(
@@ -365,9 +393,10 @@ def _prepared(
     factor: Float[Array, "size hidden"], system: Eigensystem, time: Float[Array, ""]
 ) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array]:
     r"""Eigenvectors, $F$, $\max|L|\,t$; and coordinates, eigenvalues, their growth, $\lambda$ and the change of $F$."""
+    # The decomposition is one way to write F; derivatives with respect to the target take F itself.
     fixed = jax.lax.stop_gradient(system)
     values, vectors = fixed.values, fixed.vectors
-    matrix = _flow_matrix(system.target, system.lam)
+    matrix = matrix_of(system.target, system.lam)
     # Zero, with the derivative of F in the eigenbasis as its derivative.
     change = vectors.T @ (matrix - jax.lax.stop_gradient(matrix)) @ vectors
     length = jax.lax.stop_gradient(jnp.max(jnp.abs(values)) * time)
@@ -386,6 +415,8 @@ def _steps_needed(length: float) -> int:
 
     Rounding keeps the number of compiled configurations small.
     """
+    if not math.isfinite(length):
+        raise ValueError("propagate: the eigenvalues times t must be finite, but overflow; take other units.")
     count = max(1, math.ceil(length / REACH))
     return count if count <= 4 else 2 ** math.ceil(math.log2(count))
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from deeplinear.core import Array, check_count, check_x64, is_concrete
+from deeplinear.core import Array, check_count, check_x64, entry, is_concrete
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 from deeplinear.exact._layer_modes import LARGEST, SMALLEST, layer_mode, times_of
 from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen
@@ -45,6 +45,7 @@ def _prepared(where: str, depth: int, **values: Numbers) -> list[Float[Array, ".
     return arrays
 
 
+@entry
 def scalar_speed(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
     r"""$\dot z = z^{L-1}(\sigma - z^L)$, for $z$ of either sign.
 
@@ -67,6 +68,7 @@ def _places(where: str, z: Numbers, sigma: Numbers) -> list[Float[Array, "..."]]
     return broadcast(where, z=checked(where, "z", z), sigma=checked(where, "sigma", sigma))
 
 
+@entry
 def scalar_curvature(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
     r"""$-\partial\dot z/\partial z = (L z^L - (L-1)(\sigma - z^L))z^{L-2}$: positive where $z$ is drawn to.
 
@@ -88,6 +90,7 @@ def _curvature(place: Float[Array, "..."], value: Float[Array, "..."], depth: in
     return (depth * place**depth - (depth - 1) * (value - place**depth)) * place ** (depth - 2)
 
 
+@entry
 def scalar_equilibria(sigma: Numbers, depth: int) -> Float[Array, "*batch equilibria"]:
     r"""Where $\dot z = 0$, in increasing order along the last axis.
 
@@ -108,6 +111,7 @@ def _equilibria(value: Float[Array, "*batch"], depth: int) -> Float[Array, "*bat
     return jnp.stack(points if depth % 2 else [-top, *points], axis=-1)
 
 
+@entry
 def scalar_time(start: Numbers, end: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
     r"""Time from one layer strength to another, $\int dz / (z^{L-1}(\sigma - z^L))$.
 
@@ -178,9 +182,15 @@ def _signed(
     """Times from the first place to the last, from those towards the equilibrium."""
     _, _, backwards = _gaps(first, last, value, depth)
     found = jnp.where(near == 0, jnp.inf, times[:, 0])
-    return jnp.where(first == last, 0.0, jnp.where(backwards, -found, found))
+    # Between equal places time is distance over speed, which has the derivative.
+    speed = first ** (depth - 1) * (value - first**depth)
+    near = (last - first) / jnp.where(speed != 0, speed, 1.0)
+    return jnp.where(
+        (first == last) & (speed != 0), near, jnp.where(first == last, 0.0, jnp.where(backwards, -found, found))
+    )
 
 
+@entry
 def scalar_state(start: Numbers, sigma: Numbers, depth: int, t: Numbers) -> Float[Array, "*batch"]:
     r"""Layer strength $z(t)$: the inverse of `scalar_time`.
 
@@ -212,6 +222,7 @@ def _repeated(array: Float[Array, "*batch"], depth: int) -> Any:
     return xp.stack([array] * depth, axis=-1)
 
 
+@entry
 def product_time(start: Numbers, sigma: Numbers, depth: int, fraction: Numbers = 0.5) -> Float[Array, "..."]:
     r"""When the product $z^L$ is a given fraction of $\sigma$; by default half of it.
 
@@ -238,6 +249,7 @@ def _strength_at(value: Float[Array, "..."], part: Float[Array, "..."], depth: A
     return jnp.exp((jnp.log(value) + jnp.log(part)) / depth)
 
 
+@entry
 def transition_width(start: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
     r"""How sharp learning is: $(t_{90} - t_{10})/t_{50}$, times at which the product is 90, 10, 50 % of $\sigma$.
 
@@ -252,6 +264,7 @@ def transition_width(start: Numbers, sigma: Numbers, depth: int) -> Float[Array,
     return scalar_time(low, high, value, depth) / product_time(first, value, depth)
 
 
+@entry
 def escape_time(start: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
     r"""Length of the plateau from a small start, to leading order.
 

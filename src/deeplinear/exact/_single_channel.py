@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, check_x64
+from deeplinear.core import Array, check_result, check_x64, entry
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 
 
@@ -38,6 +38,7 @@ def _prepared(where: str, first: Numbers, second: Numbers, sigma: Numbers) -> tu
     return a, b, value
 
 
+@entry
 def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Float[Array, ""]:
     r"""Rate $\varrho = \sqrt{4\sigma^2 + |a+b|^2|a-b|^2}$ at which the product approaches $\sigma$ in the end.
 
@@ -45,14 +46,39 @@ def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Floa
         >>> float(single_channel_rate([0.1], [0.1], 1.0))
         2.0
     """
-    return _rate(*_prepared("single_channel_rate", first, second, sigma))
+    return check_result("single_channel_rate", _rate(*_prepared("single_channel_rate", first, second, sigma)))
 
 
 @jax.jit
 def _rate(a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.hypot(2 * value, jnp.linalg.norm(a + b) * jnp.linalg.norm(a - b))
+    return _speed(value, a + b, a - b)
 
 
+@jax.custom_jvp
+def _speed(value: Float[Array, ""], plus: Float[Array, " hidden"], minus: Float[Array, " hidden"]) -> Float[Array, ""]:
+    r"""$\varrho$, without squares that overflow."""
+    return jnp.hypot(2 * value, _norm(plus) * _norm(minus))
+
+
+@_speed.defjvp
+def _(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    """Also where one of the norms vanishes, which enter by their squares."""
+    value, plus, minus = primals
+    rate = _speed(value, plus, minus)
+    moved = 4 * (value / rate) * tangents[0]
+    moved = (
+        moved + (jnp.sum(minus**2) / rate) * (plus @ tangents[1]) + (jnp.sum(plus**2) / rate) * (minus @ tangents[2])
+    )
+    return rate, moved
+
+
+def _norm(vector: Float[Array, " hidden"]) -> Float[Array, ""]:
+    largest = jnp.max(jnp.abs(vector), initial=0.0)
+    safe = jnp.where(largest > 0, largest, 1.0)
+    return largest * jnp.sqrt(jnp.sum((vector / safe) ** 2))
+
+
+@entry
 def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbers) -> Channel:
     r"""Exact flow of two layers between one input and one output, $\dot a = (\sigma - a\cdot b)b$ and the same for $b$.
 
@@ -73,7 +99,7 @@ def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbe
     where = "single_channel"
     a, b, value = _prepared(where, first, second, sigma)
     t = checked(where, "times", times, at_least=0, finite=False)
-    return Channel(*_weights(t, a, b, value))
+    return check_result(where, Channel(*_weights(t, a, b, value)))
 
 
 @jax.jit
@@ -81,18 +107,22 @@ def _weights(
     t: Float[Array, "*times"], a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]
 ) -> tuple[Float[Array, "*times hidden"], Float[Array, "*times hidden"]]:
     plus, minus = a + b, a - b
-    big, small = jnp.sum(plus**2), jnp.sum(minus**2)
-    rate = jnp.hypot(2 * value, jnp.sqrt(big) * jnp.sqrt(small))
-    top = 2 * value + rate
-    left, gone = jnp.exp(-rate * t), -jnp.expm1(-rate * t)
-    above = top**2 + top * small * gone + big * small * left
-    below = big * (small + top * gone) + top**2 * left
+    rate = _speed(value, plus, minus)
+    # Everything relative to R, so that squares keep within the range of numbers.
+    unit = jnp.sqrt(2 * value + rate)
+    big, small = jnp.sum((plus / unit) ** 2), jnp.sum((minus / unit) ** 2)
+    ended = jnp.isinf(t)
+    passed = rate * jnp.where(ended, 1.0, t)
+    left, gone = jnp.where(ended, 0.0, jnp.exp(-passed)), jnp.where(ended, 1.0, -jnp.expm1(-passed))
+    above = 1 + small * gone + big * small * left
+    below = big * (small + gone) + left
     grown = jnp.sqrt(above / jnp.where(below > 0, below, 1.0))
     shrunk = jnp.sqrt(below / above)
     ahead, apart = grown[..., None] * plus, shrunk[..., None] * minus
     return (ahead + apart) / 2, (ahead - apart) / 2
 
 
+@entry
 def single_channel_limit(first: Numbers, second: Numbers, sigma: Numbers) -> Channel:
     r"""Where two layers between one input and one output end.
 
@@ -113,6 +143,7 @@ def single_channel_limit(first: Numbers, second: Numbers, sigma: Numbers) -> Cha
     return single_channel(jnp.inf, first, second, sigma)
 
 
+@entry
 def single_node_equilibrium(first: Numbers, second: Numbers, sigma: Numbers) -> tuple[Array, Array]:
     r"""Where one hidden unit ends, from what it conserves: $w_1^2 - w_2^2 = c$ and $w_1 w_2 = \sigma$.
 
@@ -152,6 +183,7 @@ def _equilibrium(w1: Array, w2: Array, value: Array) -> tuple[Array, Array]:
     return side * jnp.where(law >= 0, larger, smaller), side * jnp.where(law >= 0, smaller, larger)
 
 
+@entry
 def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Float[Array, "*batch 2"]:
     r"""Eigenvalues of the linearised flow of one hidden unit, in increasing order.
 
@@ -177,7 +209,9 @@ def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Fl
         second=checked(where, "second", second),
         sigma=checked(where, "sigma", sigma),
     )
-    return _exponents(w1, w2, value) + 0.0  # no negative zeros; compilers drop it
+    return check_result(
+        "single_node_exponents", _exponents(w1, w2, value) + 0.0
+    )  # no negative zeros; compilers drop it
 
 
 @jax.jit

@@ -1,12 +1,25 @@
 """Speeds of the singular values of the product under gradient flow from balanced layers."""
 
+import itertools
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Params, check_finite, check_number, check_x64, is_concrete, svd
-from deeplinear.models import DeepLinear, Problem, balancedness
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    Params,
+    check_finite,
+    check_number,
+    check_result,
+    check_x64,
+    entry,
+    is_concrete,
+    svd,
+)
+from deeplinear.models import DeepLinear, Problem
 
 BALANCE_TOLERANCE = 1e-8
 r"""Largest $\|C_l\|_F$, relative to the largest $\|W_l\|_F^2$, that counts as balanced."""
@@ -15,6 +28,7 @@ GAP_TOLERANCE = 1e-8
 """Singular values closer than this, relative to the largest, count as equal."""
 
 
+@entry
 def singular_value_speed(
     problem: Problem, params: Params, *, balance_tolerance: float = BALANCE_TOLERANCE
 ) -> Float[Array, " modes"]:
@@ -54,7 +68,9 @@ def singular_value_speed(
         check_finite(where, f"params[{position}]", layer)
     size = max(float(np.sum(np.asarray(layer) ** 2)) for layer in params) if all(map(is_concrete, params)) else 0.0
     if size > 0 and len(params) > 1:
-        residual = float(np.max(np.asarray(balancedness(params)))) / size
+        layers = [np.asarray(layer) for layer in params]
+        gaps = [np.linalg.norm(above.T @ above - below @ below.T) for below, above in itertools.pairwise(layers)]
+        residual = float(max(gaps)) / size
         if residual > balance_tolerance:
             raise HypothesisError(
                 "balanced layers", residual, balance_tolerance, "Start from the Balanced initialisation."
@@ -70,7 +86,7 @@ def singular_value_speed(
                 0,
                 f"Two singular values differ by {gaps.min():.1e} of the largest; their vectors are not determined.",
             )
-    return speeds
+    return check_result("singular_value_speed", speeds)
 
 
 @eqx.filter_jit

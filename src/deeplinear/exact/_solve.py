@@ -13,6 +13,7 @@ from deeplinear.core import (
     check_number,
     check_x64,
     checked_params,
+    entry,
     is_concrete,
     near_name,
 )
@@ -37,6 +38,7 @@ class NoClosedFormError(ValueError):
         return type(self), (self.reasons,)
 
 
+@entry(instead="solve outside of the transformation, or use propagate or layer_mode")
 def solve(
     problem: Problem, params: Iterable[Any], *, form: str | None = None, balance_tolerance: float = BALANCE_TOLERANCE
 ) -> AbstractSolution:

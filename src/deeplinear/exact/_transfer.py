@@ -18,10 +18,15 @@ from deeplinear.core import (
     Matrix,
     check_count,
     check_finite,
+    check_result,
     check_shape,
     check_x64,
+    entry,
     is_concrete,
+    polar,
 )
+from deeplinear.exact._growing import learnt
+from deeplinear.exact._riccati import Correlations
 from deeplinear.models import layer_strengths
 
 LEAST_RESPONSE = 1e-14
@@ -29,6 +34,7 @@ r"""An item whose $x^\top W_1^\top W_1 x$ is smaller than this, relative to $\ma
 represented: nothing can be learned from it."""
 
 
+@entry
 def transfer_kernel(target: object, lam: ArrayLike) -> Float[Array, "inp inp"]:
     r"""Similarity $W_1^\top W_1 = V S_1^2 V^\top$ of items in the hidden layer of a network trained on $\Sigma$.
 
@@ -54,13 +60,19 @@ def transfer_kernel(target: object, lam: ArrayLike) -> Float[Array, "inp inp"]:
     check_shape(where, "lam", relative, ())
     if is_concrete(relative) and math.isnan(float(relative)):
         raise ValueError(f"{where}: lam must be a number or an infinity, but is not a number.")
-    _, strengths, right_t = jnp.linalg.svd(sigma, full_matrices=False)
     finite = jnp.isfinite(relative)
-    first, _ = layer_strengths(strengths, jnp.where(finite, relative, 0.0))
-    limit = jnp.where(relative > 0, strengths**2, 1.0)
-    return (right_t.T * jnp.where(finite, first**2, limit)) @ right_t
+    moderate = jnp.where(finite, relative, 1.0)
+    fixed, number = jax.lax.stop_gradient((sigma, moderate))
+    left, strengths, right_t = jnp.linalg.svd(fixed, full_matrices=False)
+    first, second = layer_strengths(strengths, number)
+    found = Correlations((right_t.T * first**2) @ right_t, fixed, (left * second**2) @ left.T)
+    kernel = learnt(where, len(strengths), found, sigma, moderate).input
+    frame = polar(sigma) if sigma.shape[0] >= sigma.shape[1] else polar(sigma.T).T
+    limit = jnp.where(relative > 0, sigma, frame)
+    return jnp.where(finite, kernel, limit.T @ limit)
 
 
+@entry
 def new_feature_response(
     input_correlation: Float[Array, "inp inp"], item: int, inputs: object | None = None
 ) -> Float[Array, " items"]:
@@ -112,6 +124,7 @@ def _response(
     return answers / answers[item], answers[item], jnp.trace(a) * jnp.sum(taught**2)
 
 
+@entry
 def transfer_target(target: object, item: int) -> Float[Array, " inp"]:
     r"""Responses $(\Sigma^\top\Sigma)_{i\cdot}/(\Sigma^\top\Sigma)_{ii}$ which the task suggests for a new feature.
 
@@ -136,7 +149,7 @@ def transfer_target(target: object, item: int) -> Float[Array, " inp"]:
     shared, own = _shared(sigma, item)
     if is_concrete(own) and not float(own) > 0:
         raise ValueError(f"{where}: target must have a column {item} that is not zero, but it is.")
-    return shared
+    return check_result("transfer_target", shared)
 
 
 @jax.jit
@@ -145,6 +158,7 @@ def _shared(sigma: Matrix, item: ArrayLike) -> tuple[Float[Array, " inp"], Float
     return similarity / similarity[item], similarity[item]
 
 
+@entry
 def generalisation_loss(
     response: Float[Array, " items"], expected: Float[Array, " wanted"], item: int
 ) -> Float[Array, ""]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, check_number, check_shape, check_x64
+from deeplinear.core import Array, Matrix, Params, check_number, check_result, check_shape, check_x64, entry
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import real_array
 
@@ -88,6 +88,7 @@ def _numbers(where: str, value: ArrayLike, revealed: ArrayLike) -> tuple[Float[A
     return jnp.asarray(value, dtype=float), jnp.asarray(revealed, dtype=float)
 
 
+@entry
 def warm_start_bounds(value: ArrayLike, revealed: ArrayLike) -> WarmStartBounds:
     r"""Bounds of the second phase of the two-by-two warm start.
 
@@ -109,6 +110,7 @@ def warm_start_bounds(value: ArrayLike, revealed: ArrayLike) -> WarmStartBounds:
     return WarmStartBounds(*_numbers("warm_start_bounds", value, revealed))
 
 
+@entry
 def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: ArrayLike) -> Float[Array, "4"]:
     r"""Gradient flow of the warm start in its four free numbers $(a_{11}, a_{12}, a_{21}, a_{22})$.
 
@@ -137,9 +139,13 @@ def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: Arr
     a11, a12, a21, a22 = real_array("warm_start_field", "entries", entries)
     diagonal = target - (a11 * a22 + a12 * a21)
     corner = new - 2 * a11 * a12
-    return jnp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal])
+    return check_result(
+        "warm_start_field",
+        jnp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal]),
+    )
 
 
+@entry
 def warm_start_layers(entries: Float[Array, "4"]) -> Params:
     r"""Layers $(B, A)$ of the warm start with $B = E A^\top E$, from the entries of $A$ row by row.
 
@@ -153,6 +159,7 @@ def warm_start_layers(entries: Float[Array, "4"]) -> Params:
     return a.T[::-1, ::-1], a
 
 
+@entry
 def warm_start_violations(params: Params, value: ArrayLike, revealed: ArrayLike) -> dict[str, Float[Array, ""]]:
     r"""By how much layers break each relation that holds along the whole second phase of the warm start.
 
@@ -181,7 +188,7 @@ def warm_start_violations(params: Params, value: ArrayLike, revealed: ArrayLike)
     for position, layer in enumerate(params):
         check_shape(where, f"params[{position}]", layer, (2, 2))
     b, a = (real_array(where, f"params[{position}]", layer) for position, layer in enumerate(params))
-    return _violations(a, b, target, new)
+    return check_result("warm_start_violations", _violations(a, b, target, new))
 
 
 @jax.jit

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, is_concrete, one_at_a_time
+from deeplinear.core import Array, Matrix, Params, is_concrete, one_at_a_time, polar
 from deeplinear.exact._base import (
     CLOSEST_BASIS,
     EXACT_BASIS,
@@ -172,25 +172,7 @@ class WhitenedSolution(AbstractSolution):
 
 def _turn(state: Array, reference: Array) -> Array:
     """Rotation of the hidden basis that brings a state closest to a reference."""
-    return _rotation(state.T @ reference)
-
-
-@jax.custom_jvp
-def _rotation(matrix: Float[Array, "hidden hidden"]) -> Float[Array, "hidden hidden"]:
-    """The orthogonal matrix closest to a square one."""
-    left, _, right_t = jnp.linalg.svd(matrix, full_matrices=False)
-    return left @ right_t
-
-
-@_rotation.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """Derivative that does not mind equal singular values; directions that two zero ones leave open do not turn."""
-    left, values, right_t = jnp.linalg.svd(primals[0], full_matrices=False)
-    moved = left.T @ tangents[0] @ right_t.T
-    sums = values[:, None] + values[None, :]
-    open_ = sums <= 1e-300
-    turned = jnp.where(open_, 0.0, moved - moved.T) / jnp.where(open_, 1.0, sums)
-    return left @ right_t, left @ turned @ right_t
+    return polar(state.T @ reference)
 
 
 def _carry(

@@ -23,6 +23,10 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
+IN_PRESETS = " in the presets"
+"""Ends the expectation of a claim that is not judged, as the settings of its run are the user's own."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
     """What a paper says a figure shows, as a measured number with a verdict.
@@ -33,6 +37,8 @@ class Claim:
         expected: What it should be, in words: `at most 0.02`.
         holds: Whether it is; `None` where this size of the experiment cannot tell, or nothing is to be decided.
         note: What a reader should know beside it.
+        general: Whether the bound holds at all settings, as that of a theorem does. Other bounds were set for the
+            presets, and only runs of presets are judged by them.
     """
 
     statement: str
@@ -40,18 +46,23 @@ class Claim:
     expected: str
     holds: bool | None
     note: str = ""
+    general: bool = False
 
     @staticmethod
-    def at_most(statement: str, measured: SupportsFloat, bound: float, note: str = "") -> "Claim":
+    def at_most(
+        statement: str, measured: SupportsFloat, bound: float, note: str = "", *, general: bool = False
+    ) -> "Claim":
         """A number that should not exceed a bound."""
         number = float(measured)
-        return Claim(statement, number, f"at most {bound:.6g}", number <= bound, note)
+        return Claim(statement, number, f"at most {bound:.6g}", number <= bound, note, general)
 
     @staticmethod
-    def at_least(statement: str, measured: SupportsFloat, bound: float, note: str = "") -> "Claim":
+    def at_least(
+        statement: str, measured: SupportsFloat, bound: float, note: str = "", *, general: bool = False
+    ) -> "Claim":
         """A number that should reach a bound."""
         number = float(measured)
-        return Claim(statement, number, f"at least {bound:.6g}", number >= bound, note)
+        return Claim(statement, number, f"at least {bound:.6g}", number >= bound, note, general)
 
     @staticmethod
     def between(statement: str, measured: SupportsFloat, low: float, high: float, note: str = "") -> "Claim":
@@ -63,6 +74,15 @@ class Claim:
     def untold(statement: str, expected: str, note: str) -> "Claim":
         """A claim that this size of the experiment cannot decide; the note says why."""
         return Claim(statement, float("nan"), expected, None, note)
+
+    def reading(self) -> "Claim":
+        """The measured number without a verdict: its bound was set for other settings."""
+        return dataclasses.replace(self, expected=f"{self.expected}{IN_PRESETS}", holds=None)
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether it is such a reading."""
+        return self.expected.endswith(IN_PRESETS)
 
     @property
     def verdict(self) -> str:
@@ -148,10 +168,10 @@ class Experiment(Generic[S]):
         id: `paper/figure`, such as `completion/fig2`.
         source: What it is in the paper, such as `Figure 2`.
         shows: What it shows, in one sentence.
-        presets: Specs by name; `quick` takes seconds, `paper` has the paper's own numbers.
+        presets: Specs by name; `quick` takes seconds, `paper` has the paper's own numbers (see `paper_settings`).
         run: Computes labelled arrays from a spec.
         plot: Draws them; `draw` calls it.
-        claims: What the paper says of them, measured.
+        claims: What the paper says of them, measured, with the bounds of the presets; `judge` applies them.
         notes: What the paper leaves open and how it was settled; deviations.
         version: Raised when the same spec gives other numbers than before.
     """
@@ -197,6 +217,21 @@ class Experiment(Generic[S]):
     def preset_of(self, spec: S) -> str | None:
         """Name of the preset a spec is equal to."""
         return next((name for name, other in self.presets.items() if other == spec), None)
+
+    def judge(self, dataset: "xarray.Dataset", spec: S) -> tuple[Claim, ...]:
+        """The claims of a run: with verdicts for a preset; at other settings only general ones are judged.
+
+        A figure that a paper shows at its own settings says nothing of others, so that the number is only a reading
+        there. Claims that cannot be evaluated at such settings are replaced by one that says why.
+        """
+        if self.preset_of(spec) is not None:
+            return tuple(self.claims(dataset, spec))
+        try:
+            found = self.claims(dataset, spec)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            reason = f"They were written for the presets, and cannot be evaluated here: {error!r}"
+            return (Claim.untold("The claims of the paper", "the settings of a preset", reason),)
+        return tuple(claim if claim.general or claim.holds is None else claim.reading() for claim in found)
 
     def key(self, spec: S) -> str:
         """Content address of the run of a spec."""

@@ -68,7 +68,7 @@ def compute(
     started, start, processor = datetime.datetime.now(datetime.UTC), time.perf_counter(), time.process_time()
     dataset = chosen.run(spec, Context(progress, None if scratch is None else Path(scratch)))
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
-    claims = [_plain_claim(claim) for claim in chosen.claims(dataset, spec)]
+    claims = [_plain_claim(claim) for claim in chosen.judge(dataset, spec)]
     files, missing = {"data.nc": to_bytes(dataset)}, NOT_ASKED
     if formats:
         with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from deeplinear._about import written
 from deeplinear.experiments._compute import FORMATS, Result, Task, compute
 from deeplinear.experiments._executors import execute
 from deeplinear.experiments._netcdf import together
-from deeplinear.experiments._store import CorruptRecord, Record, Store
+from deeplinear.experiments._store import REPLACED, CorruptRecord, Record, Store
 
 if TYPE_CHECKING:
     import xarray
@@ -140,7 +140,8 @@ def run(
                 else store.record(KIND, task.id, task.key)
             )
         except CorruptRecord as error:
-            record, reasons[position] = None, f"The stored run was damaged and is run again: {error}"
+            kept = f"Its files are kept in {store.path / REPLACED}."
+            record, reasons[position] = None, f"The stored run was damaged and is run again: {error} {kept}"
         if record is not None:
             settled._settle(position, "stored")
             report(Member(task, "stored", record))

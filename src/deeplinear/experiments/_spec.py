@@ -111,13 +111,23 @@ def grid(spec: S, values: Mapping[str, str], where: str) -> list[S]:
     for name, text in values.items():
         parts = _split(text, SEPARATORS[_depth(types[name]) if name in types else 0])
         if name in types and types[name] is int:
-            parts = [number for part in parts for number in _expand(part, f"{where}: {name}")]
+            parts = _expanded(parts, f"{where}: {name}")
         if not parts:
             raise ValueError(f"{where}: {name} must have at least one value, but has none.")
         choices.append([(name, part) for part in parts])
     if math.prod(len(c) for c in choices) > MOST:
         raise ValueError(f"{where}: a sweep may have {MOST:,} members, but this has more.")
     return list(dict.fromkeys(override(spec, dict(chosen), where) for chosen in itertools.product(*choices)))
+
+
+def _expanded(parts: Iterable[str], where: str) -> list[str]:
+    """Whole numbers and ranges of them, one by one."""
+    found: list[str] = []
+    for part in parts:
+        found += _expand(part, where)
+        if len(found) > MOST:
+            raise ValueError(f"{where} must have at most {MOST:,} values, but has more.")
+    return found
 
 
 def _expand(part: str, where: str) -> list[str]:
@@ -171,7 +181,7 @@ def _read_list(kind: Any, text: str, where: str, name: str) -> tuple[Any, ...] |
     inner, length = get_args(kind)[0], _length(kind)
     parts = _split(text.strip("()[] "), SEPARATORS[_depth(kind) - 1])
     if inner is int:
-        parts = [number for part in parts for number in _expand(part, f"{where}: {name}")]
+        parts = _expanded(parts, f"{where}: {name}")
     if not parts or (length is not None and len(parts) != length):
         return None
     if get_origin(inner) is not tuple:

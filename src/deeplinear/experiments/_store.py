@@ -5,6 +5,7 @@
       checks/completion/theorem-3.3/91ab…/ record.json
       scratch/…                            checkpoints of runs that are not complete yet
       parts/…                              folders being written
+      replaced/…                           folders that were replaced and held more, or something else, than was written
 
 A folder can be copied anywhere and opened with `Store.open_record`. `record.json` holds the digest of every file beside
 it and one of itself, so that a damaged or edited file is noticed.
@@ -13,8 +14,10 @@ it and one of itself, so that a damaged or edited file is noticed.
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -24,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from deeplinear.core import replacing
 from deeplinear.experiments._base import Claim
+from deeplinear.experiments._record import fault_of
+from deeplinear.readers import FileError, Source, one_line, read_json
 
 try:
     import fcntl
@@ -36,14 +41,23 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Version of the layout of a run folder."""
 
+WHERE = "store"
+
 RECORD = "record.json"
 LOCK = ".lock"
+REPLACED = "replaced"
+PART = re.compile(r"[0-9a-f]{32}")
+"""Names of folders being written."""
+
 LEFT_BEHIND = 3600.0
 """Seconds after which a folder being written is taken for one that was left behind."""
 
 
-class CorruptRecord(RuntimeError):
-    """A run folder whose files are not what was written; the text says which and why."""
+class CorruptRecord(FileError):
+    """A run folder whose files are not what was written."""
+
+    def __init__(self, where: str, name: str, problem: str, fix: str = "run it again, or restore the folder") -> None:
+        super().__init__(where, name, problem, fix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +85,7 @@ class Record:
             return self.loaded
         found = Store.open_record(self.path)
         if (found.kind, found.id, found.key) != (self.kind, self.id, self.key):
-            raise CorruptRecord(f"{self.path} holds {found.kind} {found.id} {found.key}, not what its place says.")
+            raise corrupt(self.path, f"it holds {found.kind} {found.id} {found.key}, not what its place says")
         return found.content
 
     @property
@@ -94,20 +108,23 @@ class Record:
         if name not in digests:
             raise FileNotFoundError(f"{self.path} has no file '{name}'; it has {sorted(digests)}.")
         try:
-            data = (self.path / name).read_bytes()
-        except OSError as error:
-            raise CorruptRecord(f"{self.path / name} cannot be read: {error.strerror or error}.") from None
+            data = Source.of(self.path / name, WHERE).read()
+        except FileError as error:
+            raise corrupt(self.path / name, error.problem) from None
         if _digest(data) != digests[name]:
-            raise CorruptRecord(f"{self.path / name} is not what was written: its digest differs from the record's.")
+            raise corrupt(self.path / name, "it is not what was written: its digest differs from the record's")
         return data
 
     def dataset(self) -> "xarray.Dataset":
-        """The arrays."""
+        """Return the arrays."""
         import xarray
 
-        self.file("data.nc")
-        with xarray.open_dataset(self.path / "data.nc", engine="h5netcdf") as opened:
-            return opened.load()
+        data = self.file("data.nc")
+        try:
+            with xarray.open_dataset(io.BytesIO(data), engine="h5netcdf") as opened:
+                return opened.load()
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise corrupt(self.path / "data.nc", f"it is not NetCDF ({one_line(error)})") from None
 
     def verify(self) -> None:
         """Raise `CorruptRecord` if any file is not what was written."""
@@ -158,21 +175,22 @@ class Store:
         """The record in a run folder, wherever it lies; its own digest is checked, those of the files on reading."""
         path = Path(folder) / RECORD
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise CorruptRecord(f"{path} is missing.") from None
-        except (OSError, ValueError) as error:
-            raise CorruptRecord(f"{path} is not readable: {error}.") from None
+            content = read_json(Source.of(path, WHERE))
+        except FileError as error:
+            raise corrupt(path, error.problem) from None
         if not isinstance(content, dict) or content.pop("digest", None) != _digest(_canonical(content)):
-            raise CorruptRecord(f"{path} is not what was written: its digest differs.")
+            raise corrupt(path, "it is not what was written: its digest differs")
         if content.get("format") != FORMAT:
-            raise CorruptRecord(f"{path} has format {content.get('format')}, but this program reads {FORMAT}.")
+            raise corrupt(path, f"its format is {content.get('format')!r:.40}, but this program reads {FORMAT}")
+        fault = fault_of(content)
+        if fault is not None:
+            raise corrupt(path, fault)
         return Record(Path(folder), content["kind"], content["id"], content["key"], content)
 
     def put(
         self, kind: str, name: str, key: str, content: Mapping[str, Any], files: Mapping[str, bytes] | None = None
     ) -> Record:
-        """Write a completed run. It is there as a whole or not at all; a damaged one in its place is replaced."""
+        """Write a completed run. It is there as a whole or not at all; what is in its place is replaced."""
         files = files or {}
         body = {
             **content,
@@ -200,12 +218,27 @@ class Store:
         return Record(target, kind, name, key, body)
 
     def _place(self, part: Path, target: Path) -> None:
-        """Rename a whole folder into its place; what stands there is moved out of the way first."""
+        """Rename a whole folder into its place. What stands there is removed if it is exactly what was written, and
+        kept under `replaced` otherwise: somebody may have edited a file, or put one beside the others."""
         aside = part.with_name(uuid.uuid4().hex)
         if os.path.lexists(target):
-            os.rename(target, aside)
+            own = self._untouched(target)
+            kept = self.path / REPLACED / target.relative_to(self.path) / aside.name
+            if not own:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(target, aside if own else kept)
         os.rename(part, target)
         _remove(aside)
+
+    def _untouched(self, folder: Path) -> bool:
+        """Whether a folder holds what was written, all of it and nothing else."""
+        try:
+            record = self.open_record(folder)
+            record.verify()
+            held = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+            return not folder.is_symlink() and held == {RECORD, *record.content["files"]}
+        except (CorruptRecord, OSError, KeyError, TypeError):
+            return False
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -219,6 +252,8 @@ class Store:
     def tidy(self) -> None:
         """Remove what writers that were killed have left."""
         for part in (self.path / "parts").glob("*"):
+            if not PART.fullmatch(part.name):
+                continue
             with contextlib.suppress(OSError):
                 if time.time() - part.lstat().st_mtime > LEFT_BEHIND:
                     _remove(part)
@@ -249,6 +284,11 @@ class Store:
         shutil.rmtree(self.scratch(key), ignore_errors=True)
         with contextlib.suppress(OSError):
             (self.path / "scratch").rmdir()
+
+
+def corrupt(path: Path, problem: str) -> CorruptRecord:
+    """Return the error about a file or a folder of a store."""
+    return CorruptRecord(WHERE, str(path), problem)
 
 
 def _digest(data: bytes) -> str:

@@ -20,7 +20,10 @@ from typing import Any
 def work(connection: Connection, processors: set[int]) -> None:
     """Do what comes through the connection."""
     # An interrupt is answered by the parent, which ends its workers; a parent that is killed cannot, so they watch it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Terminals and batch schedulers send theirs to every process.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
 

@@ -4,13 +4,14 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from deeplinear.core import Trajectory
+from deeplinear.core import Trajectory, entry
 from deeplinear.dynamics import GradientFlow, Progress, simulate
 from deeplinear.exact import NoClosedFormError, solve
 from deeplinear.models import Problem
 from deeplinear.probes import loss
 
 
+@entry(instead="use closed forms such as exact.propagate")
 def follow(
     problem: Problem,
     params: Iterable[Any],

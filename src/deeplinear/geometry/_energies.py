@@ -13,6 +13,7 @@ mean of $f_{ii} - f_{ij}$ on the way from $s$ to the spectrum with $s_i$ and $s_
 import abc
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -53,19 +54,11 @@ class AbstractSpectralEnergy(AbstractLoss):
 
     @entry
     def gradient(self, product: Matrix) -> Matrix:
-        left, values, right_t = jnp.linalg.svd(_square(self, product))
-        return _finite(self, product, (left * self.spectral_gradient(values)) @ right_t)
+        return _finite(self, product, _gradient(self, _square(self, product)))
 
     @entry
     def curvature(self, product: Matrix, tangent: Matrix) -> Matrix:
-        left, values, right_t = jnp.linalg.svd(_square(self, product))
-        seen = left.T @ tangent @ right_t.T
-        slopes = self.spectral_gradient(values)
-        even, odd = (seen + seen.T) / 2, (seen - seen.T) / 2
-        turned = _quotients(self, values) * even + (slopes[:, None] + slopes) / (values[:, None] + values) * odd
-        spread = self.spectral_hessian(values) @ jnp.diagonal(seen)
-        same = jnp.eye(values.shape[0], dtype=bool)
-        return _finite(self, product, left @ jnp.where(same, spread[:, None], turned) @ right_t)
+        return _finite(self, product, _curvature(self, _square(self, product), tangent))
 
     @property
     def shape(self) -> None:
@@ -339,6 +332,32 @@ def _finite(energy: AbstractSpectralEnergy, product: Matrix, result: Matrix) -> 
             "The smallest singular value is told; it must be positive, or move the matrix away from the singular ones.",
         )
     return result
+
+
+@jax.custom_jvp
+def _gradient(energy: AbstractSpectralEnergy, product: Matrix) -> Matrix:
+    left, values, right_t = jnp.linalg.svd(product)
+    return (left * energy.spectral_gradient(values)) @ right_t
+
+
+@_gradient.defjvp
+def _gradient_jvp(primals: tuple[Any, Matrix], tangents: tuple[Any, Matrix]) -> tuple[Matrix, Matrix]:
+    # Singular vectors have no derivative at equal singular values; the gradient has one.
+    energy, product = primals
+    left, values, right_t = jnp.linalg.svd(product)
+    slopes, moved = jax.jvp(lambda at: at.spectral_gradient(values), (energy,), (tangents[0],))
+    return (left * slopes) @ right_t, _curvature(energy, product, tangents[1]) + (left * moved) @ right_t
+
+
+def _curvature(energy: AbstractSpectralEnergy, product: Matrix, tangent: Matrix) -> Matrix:
+    left, values, right_t = jnp.linalg.svd(product)
+    seen = left.T @ tangent @ right_t.T
+    slopes = energy.spectral_gradient(values)
+    even, odd = (seen + seen.T) / 2, (seen - seen.T) / 2
+    turned = _quotients(energy, values) * even + (slopes[:, None] + slopes) / (values[:, None] + values) * odd
+    spread = energy.spectral_hessian(values) @ jnp.diagonal(seen)
+    same = jnp.eye(values.shape[0], dtype=bool)
+    return left @ jnp.where(same, spread[:, None], turned) @ right_t
 
 
 def _quotients(energy: AbstractSpectralEnergy, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:

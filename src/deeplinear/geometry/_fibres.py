@@ -380,7 +380,7 @@ def _framed(model: DeepLinear, layers: Params, rank: Any) -> tuple[_Place, tuple
     alive = jnp.arange(model.widths[0]) < rank
     values = jnp.where(alive, values, 0.0)
     eigenvalues = model.depth * pair_eigenvalue(values[:, None], values[None], 1 / model.depth)
-    kept = (alive[:, None] | alive[None]) | (model.depth == 1)
+    kept = alive[:, None] | alive[None]
     least, most = jnp.min(jnp.where(kept, eigenvalues, jnp.inf)), jnp.max(eigenvalues)
     place = _Place(layers, model, product, memo, left, right_t, eigenvalues, kept)
     return place, (jnp.max(balancedness(layers), initial=0.0), norm(layers), least, most)

@@ -21,7 +21,7 @@ from deeplinear.core import (
     entry,
     near_name,
 )
-from deeplinear.geometry._energies import AbstractSpectralEnergy
+from deeplinear.geometry._energies import AbstractSpectralEnergy, NegativeEntropy
 from deeplinear.geometry._metric import Metric
 from deeplinear.geometry._singular import DISTINCT, refuse_repeated
 from deeplinear.geometry._stretches import CLOSED, Limits, Log, Runner
@@ -98,7 +98,8 @@ def matrix_flow(
     determinant do not change from depth two on.
 
     Args:
-        energy: $E$, a loss of the product; or one for each start, all of one kind.
+        energy: $E$, a loss of the product; or one for each start, all of one kind. A free energy must have the entropy
+            of this depth.
         start: $X(0)$, square; or several, members first. One that is not of full rank ends at once, as singular.
         depth: $L$, a positive integer or infinity.
         times: Output times, increasing and not negative; the last one is the time limit.
@@ -136,6 +137,7 @@ def matrix_flow(
     metric = Metric(depth, normalised=normalised)
     starts, single = _starts(where, start)
     energies = _energies(where, energy, len(starts), starts.shape[-1])
+    _check_depths(where, energies[:1] if isinstance(energy, AbstractLoss) else energies, depth)
     outputs = _times(where, times)
     for name, choice, options in (
         ("coordinates", coordinates, ("auto", "matrix", "singular", "spectral")),
@@ -211,6 +213,22 @@ def _energies(where: str, energy: Any, members: int, size: int) -> list[Abstract
                 f"{where}: energy must hold losses of one kind, but number {place} differs from the first."
             )
     return list(given)
+
+
+def _check_depths(where: str, energies: Sequence[AbstractLoss], depth: float) -> None:
+    """Refuse an energy that holds the entropy of another depth than the flow has."""
+
+    def entropic(node: Any) -> bool:
+        return isinstance(node, NegativeEntropy)
+
+    for energy in energies:
+        for part in jax.tree.leaves(energy, is_leaf=entropic):
+            if entropic(part) and not np.isclose(float(part.rate), 1 / depth, rtol=1e-12, atol=0.0):
+                own = "infinity" if float(part.rate) == 0 else f"{1 / float(part.rate):g}"
+                raise ValueError(
+                    f"{where}: energy must hold the entropy of the depth of the flow, {depth:g}, but holds that of "
+                    f"depth {own}; give free_energy and {where} the same depth."
+                )
 
 
 def _times(where: str, times: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from deeplinear.core import Matrix, check_number, entry
+from deeplinear.core import Matrix, check_number, check_size, entry
 from deeplinear.geometry._collocation import Solved, solve
 from deeplinear.geometry._curvature import momenta_of, velocities_of
 from deeplinear.geometry._explicit import NUMERIC, ExplicitGeodesic, checked_ends, closed_form
@@ -105,7 +105,7 @@ class Connection:
         return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], jnp.asarray(0), COMPLETE)
 
 
-@entry(instead="call it outside of jit, vmap and grad; geodesic_field can be traced", sized=("start", "end"))
+@entry(instead="call it outside of jit, vmap and grad; geodesic_field can be traced")
 def geodesic_between(
     start: Any,
     end: Any,
@@ -142,6 +142,9 @@ def geodesic_between(
         raise ValueError(f"{where}: method must be 'auto' or 'collocation', but is {method!r}.")
     check_number(where, "tolerance", tolerance, above=0.0)
     a, b = checked_ends(where, start, end, depth)
+    if depth != 1:
+        for name, matrix in (("start", a), ("end", b)):
+            check_size(where, name, matrix, small=True)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what comes of it is looked at
         form = closed_form(a, b, depth) if method == "auto" or depth == 1 else None
         if form is not None:
@@ -154,7 +157,7 @@ def geodesic_between(
     return dataclasses.replace(best, iterations=sum(one.iterations for one in found))
 
 
-@entry(instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced", sized=("start", "end"))
+@entry(instead="call it outside of jit, vmap and grad; distance_lower_bound can be traced")
 def distance(start: Any, end: Any, depth: float, *, normalised: bool = False) -> float:
     r"""Length of the geodesic between two matrices that `geodesic_between` finds.
 

@@ -15,7 +15,21 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Complex, Float, Int
 
-from deeplinear.core import Array, as_array, check_count, check_finite, check_shape, check_x64, is_concrete
+from deeplinear.core import (
+    Array,
+    Matrix,
+    are_tied,
+    as_array,
+    check_count,
+    check_finite,
+    check_result,
+    check_shape,
+    check_x64,
+    entry,
+    full_svd,
+    is_concrete,
+    refused_derivative,
+)
 from deeplinear.landscape._block_shift import BlockShift, adjacency
 
 LARGEST_DENSE = 2000
@@ -25,6 +39,7 @@ LARGEST_DENSE = 2000
 # --- Loss, flow, second variation -------------------------------------------------------------------------------------
 
 
+@entry
 def adjacency_loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
     r"""$\tfrac12\|E - A^L\|_F^2$.
 
@@ -41,9 +56,10 @@ def adjacency_loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
         2.0
     """
     _check_target("adjacency_loss", a, e)
-    return _loss(a, e)
+    return check_result("adjacency_loss", _loss(a, e))
 
 
+@entry
 def adjacency_velocity(a: BlockShift, e: BlockShift) -> BlockShift:
     r"""$\dot A = \sum_{j=1}^L (A^{L-j})^\top (E - A^L) (A^{j-1})^\top$.
 
@@ -63,7 +79,7 @@ def adjacency_velocity(a: BlockShift, e: BlockShift) -> BlockShift:
         (Array([[-6.]], dtype=float64), Array([[-4.]], dtype=float64))
     """
     _check_target("adjacency_velocity", a, e)
-    return _velocity(a, e)
+    return check_result("adjacency_velocity", _velocity(a, e))
 
 
 @jax.jit
@@ -78,6 +94,7 @@ def _velocity(a: BlockShift, e: BlockShift) -> BlockShift:
     return result
 
 
+@entry
 def adjacency_hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float[Array, ""]:
     r"""$\|\rho_1\|_F^2 - 2\langle\rho_2, E - A^L\rangle$: the second derivative of the loss along a direction.
 
@@ -98,7 +115,7 @@ def adjacency_hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float
         -8.0
     """
     _check_target("adjacency_hessian_form", a, e)
-    return _hessian_form(a, e, v)
+    return check_result("adjacency_hessian_form", _hessian_form(a, e, v))
 
 
 @jax.jit
@@ -110,6 +127,7 @@ def _hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float[Array, "
     return first.inner(first) - 2 * second.inner(gap)
 
 
+@entry
 def imbalance(a: BlockShift) -> BlockShift:
     r"""$Q = [A, A^\top] = \mathrm{blk}_0(-W_1^\top W_1,\; -C_1, \dots, -C_{L-1},\; W_L W_L^\top)$.
 
@@ -127,7 +145,7 @@ def imbalance(a: BlockShift) -> BlockShift:
         Array([[-5.]], dtype=float64)
     """
     check_x64("imbalance")
-    return _imbalance(a)
+    return check_result("imbalance", _imbalance(a))
 
 
 @jax.jit
@@ -135,6 +153,7 @@ def _imbalance(a: BlockShift) -> BlockShift:
     return a.commutator(a.T)
 
 
+@entry
 def imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
     r"""$\dot Q = X + X^\top$, $X = [A^L, (E - A^L)^\top]$, along the flow.
 
@@ -154,7 +173,7 @@ def imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
         [24.0, 0.0, -24.0]
     """
     _check_target("imbalance_rate", a, e)
-    return _imbalance_rate(a, e)
+    return check_result("imbalance_rate", _imbalance_rate(a, e))
 
 
 @jax.jit
@@ -209,6 +228,7 @@ class AdjacencySVD(NamedTuple):
     layer: Int[Array, " nodes"]
 
 
+@entry
 def block_svd(params: Iterable[Any]) -> BlockSVD:
     r"""Decomposition of the adjacency matrix that keeps the layers apart.
 
@@ -229,9 +249,17 @@ def block_svd(params: Iterable[Any]) -> BlockSVD:
     return _block_svd(adjacency(params))
 
 
+def _decomposed(where: str, layer: Matrix) -> tuple[Array, Array, Array]:
+    """Full singular value decomposition of a layer; vectors of equal values refuse to be differentiated."""
+    left, values, right_t = full_svd(layer)
+    message = f"{where}: vectors of singular values that coincide have no derivative; take that of core.spectrum."
+    tied = are_tied(values, layer.shape)
+    return refused_derivative(left, tied, message), values, refused_derivative(right_t, tied, message)
+
+
 @jax.jit
 def _block_svd(a: BlockShift) -> BlockSVD:
-    parts = [jnp.linalg.svd(layer, full_matrices=True) for layer in a.layers]
+    parts = [_decomposed("block_svd", layer) for layer in a.layers]
     first, last = a.widths[0], a.widths[-1]
     values = []
     for layer, (_, s, _) in zip(a.layers, parts, strict=True):
@@ -244,6 +272,7 @@ def _block_svd(a: BlockShift) -> BlockSVD:
     )
 
 
+@entry
 def adjacency_svd(params: Iterable[Any]) -> AdjacencySVD:
     r"""Singular value decomposition of the adjacency matrix, assembled from those of the layers.
 
@@ -275,7 +304,7 @@ def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
     kept_left, rest_left, kept_right, rest_right = [], [], [], []
     values, owners = [], []
     for number, layer in enumerate(a.layers, start=1):
-        u, s, vt = jnp.linalg.svd(layer, full_matrices=True)
+        u, s, vt = _decomposed("adjacency_svd", layer)
         count = s.shape[0]
         kept_left.append(columns(u[:, :count], number))
         rest_left.append(columns(u[:, count:], number))
@@ -299,6 +328,7 @@ def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
 # --- Numerical range --------------------------------------------------------------------------------------------------
 
 
+@entry
 def numerical_radius(params: Iterable[Any]) -> Float[Array, ""]:
     r"""Radius $w(A) = \lambda_{\max}\big((A + A^\top)/2\big)$ of the numerical range of the adjacency matrix.
 
@@ -359,6 +389,7 @@ def _lanczos(a: BlockShift) -> float:
     return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
+@entry
 def aligned_radius(amplitudes: Any) -> Float[Array, ""]:
     r"""Numerical radius of an aligned network from the singular values of its layers.
 
@@ -393,6 +424,7 @@ def _chain_radius(values: Float[Array, "depth modes"]) -> Float[Array, ""]:
     return jnp.max(jnp.linalg.eigvalsh(lower + jnp.swapaxes(lower, 1, 2)))
 
 
+@entry
 def balanced_radius(amplitude: ArrayLike, depth: int) -> Float[Array, "..."]:
     r"""$z \cos\!\big(\pi/(L+2)\big)$: numerical radius of a balanced network with largest layer singular value $z$.
 
@@ -412,6 +444,7 @@ def balanced_radius(amplitude: ArrayLike, depth: int) -> Float[Array, "..."]:
     return jnp.asarray(amplitude, dtype=float) * math.cos(math.pi / (depth + 2))
 
 
+@entry
 def numerical_range_boundary(params: Iterable[Any], angles: Any) -> Complex[Array, " angles"]:
     r"""Boundary points of the numerical range of the adjacency matrix, one for each direction.
 

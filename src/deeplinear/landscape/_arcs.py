@@ -33,8 +33,11 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
+    entry,
     is_concrete,
+    refused_derivative,
 )
 from deeplinear.landscape._arguments import (
     Signature,
@@ -145,6 +148,7 @@ def _checked_alpha(where: str, alpha: Any) -> Float[Array, "..."]:
     return place
 
 
+@entry
 def arc_loss(
     sigma: ArrayLike | Sequence[float], start: Sequence[int], end: Sequence[int], alpha: ArrayLike | Sequence[float]
 ) -> Float[Array, "..."]:
@@ -203,6 +207,7 @@ def arc_kind(start: Sequence[int], end: Sequence[int]) -> Kind:
     return "increasing" if first > last else "mixed"
 
 
+@entry
 def arc_minimum(sigma: ArrayLike | Sequence[float], start: Sequence[int], end: Sequence[int]) -> ArcMinimum:
     r"""Where the loss on an arc is least: $\alpha^\star = a/(a+b)$, $F = \tfrac12\sum_{i\notin S_1\cup S_2}\sigma_i^2
     + \tfrac12 ab/(a+b)$.
@@ -236,12 +241,13 @@ def _arc_minimum(sigma: Array, first: Array, last: Array) -> ArcMinimum:
     return ArcMinimum(gained / safe, 0.5 * (rest + gained * lost / safe))
 
 
+@entry
 def arc_point(
     sigma: ArrayLike | Sequence[float],
     widths: Sequence[int],
     start: Sequence[int],
     end: Sequence[int],
-    alpha: float | Float[Array, ""],
+    alpha: ArrayLike,
 ) -> Params:
     r"""A network on an arc whose end points are critical points.
 
@@ -290,7 +296,9 @@ def _on_arc(
     model: DeepLinear, sigma: Array, place: Array, before: Array, after: Array, modes: Array, units: Array
 ) -> Params:
     """Layers with roots at places: of the modes outside, of the units that carry them inside."""
-    roots = (sigma[modes] * ((1 - place) * before + place * after)) ** (1.0 / model.depth)
+    strengths = sigma[modes] * ((1 - place) * before + place * after)
+    message = "arc_point: layers have no derivative where a mode of the arc vanishes, at its ends; take arc_loss."
+    roots = refused_derivative(strengths, strengths == 0, message) ** (1.0 / model.depth)
     places = [modes, *([units] * (model.depth - 1)), modes]
     return tuple(
         jnp.zeros(shape, sigma.dtype).at[rows, columns].set(roots)
@@ -337,6 +345,7 @@ def arc_counts(modes: int, learnt: int, *, narrowest: int | None = None) -> ArcC
     return ArcCounts(more, 2 ** int(learnt) - 1)
 
 
+@entry(instead="use arc_loss")
 def submanifolds(
     sigma: ArrayLike | Sequence[float], signature: Sequence[int], *, narrowest: int | None = None
 ) -> Submanifolds:
@@ -396,6 +405,7 @@ def _checked_chord(where: str, problem: Any, start: Any, end: Any) -> tuple[Prob
     return task, ends[0], ends[1]
 
 
+@entry
 def chord_loss(
     problem: Problem, start: Iterable[Any], end: Iterable[Any], alpha: ArrayLike | Sequence[float]
 ) -> Float[Array, "..."]:
@@ -419,7 +429,7 @@ def chord_loss(
     places = as_array(alpha, float)
     check_finite("chord_loss", "alpha", places)
 
-    return _chord(task, first, last, places.ravel()).reshape(places.shape)
+    return check_result("chord_loss", _chord(task, first, last, places.ravel()).reshape(places.shape))
 
 
 @jax.jit
@@ -430,6 +440,7 @@ def _chord(problem: Problem, first: Params, last: Params, places: Float[Array, "
     return jax.vmap(at)(places)
 
 
+@entry
 def chord_polynomial(problem: Problem, start: Iterable[Any], end: Iterable[Any]) -> Float[Array, " coefficients"]:
     r"""Coefficients of the loss on a chord as a polynomial of degree $2L$ in $\alpha$, lowest order first.
 
@@ -447,4 +458,4 @@ def chord_polynomial(problem: Problem, start: Iterable[Any], end: Iterable[Any])
         [0, 0, 8, -16, 8]
     """
     task, first, last = _checked_chord("chord_polynomial", problem, start, end)
-    return line_polynomial(task, first, add_scaled(last, -1.0, first))
+    return check_result("chord_polynomial", line_polynomial(task, first, add_scaled(last, -1.0, first)))

@@ -31,6 +31,9 @@ Signature = tuple[int, ...]
 Strengths: TypeAlias = ArrayLike | Sequence[float]
 """Singular values of a target, largest first."""
 
+LARGEST = 1e100
+"""Largest singular value of a task; squares of larger ones leave the range of numbers."""
+
 Layers = tuple[np.ndarray, ...]
 """Layers on the host, first-acting first."""
 
@@ -136,6 +139,8 @@ def checked_sigma(where: str, sigma: Any, *, positive: bool = False, ordered: bo
             1.0,
             "Sort them; where two coincide, the modes of the pair cannot be told apart.",
         )
+    if seen.max() > LARGEST:
+        raise ValueError(f"{where}: sigma must be at most {LARGEST:g}, but reaches {seen.max():.3g}; take other units.")
     if np.any(seen < 0) or (ordered and np.any(np.diff(seen) > 0)):
         order = ", largest first" if ordered else ""
         raise ValueError(f"{where}: sigma must hold non-negative numbers{order}, but is {seen}.")

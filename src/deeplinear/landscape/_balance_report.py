@@ -14,7 +14,20 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, as_array, check_count, check_number, check_x64
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    are_tied,
+    as_array,
+    check_count,
+    check_number,
+    check_result,
+    check_x64,
+    entry,
+    full_svd,
+    refused_derivative,
+)
 from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -125,6 +138,7 @@ class BalanceReport:
         return "\n".join(lines)
 
 
+@entry(instead="use conserved and alignment_metric")
 def balance_report(params: Params) -> BalanceReport:
     r"""Strengths, directions and their bounds at every interface of a network. Host-side.
 
@@ -144,9 +158,10 @@ def balance_report(params: Params) -> BalanceReport:
     layers = host_layers("balance_report", params)
     found = []
     for below, above in itertools.pairwise(layers):
-        left, s, _ = np.linalg.svd(below, full_matrices=True)
-        _, t, right_t = np.linalg.svd(above, full_matrices=True)
+        # All vectors of the hidden side; those of the other side, which may be far wider, are not needed.
         width = below.shape[0]
+        left, s, _ = np.linalg.svd(below, full_matrices=width > below.shape[1])
+        _, t, right_t = np.linalg.svd(above, full_matrices=width > above.shape[0])
         with np.errstate(over="ignore"):
             written, read = (np.pad(values**2, (0, width - len(values))) for values in (s, t))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -156,6 +171,7 @@ def balance_report(params: Params) -> BalanceReport:
     return BalanceReport(tuple(found))
 
 
+@entry
 def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
     r"""$m_l(q) = \bigl\| |V_{l+1}^\top U_l|_{1:q,1:q} - I_q \bigr\|_F^2$: how far the leading directions are apart.
 
@@ -179,14 +195,17 @@ def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
     checked_chain("alignment_metric", params)
     widest = min((layer.shape[0] for layer in params[:-1]), default=modes)
     check_count("alignment_metric", "modes", modes, at_least=1, at_most=widest)
-    factors = [jnp.linalg.svd(layer, full_matrices=True) for layer in params]
+    factors = [full_svd(layer) for layer in params]
+    message = "alignment_metric: directions of singular values that coincide have no derivative; move params a little."
+    tied = [are_tied(values[: modes + 1], (1, 1)) | (values[modes - 1 :][:1] == 0).any() for _, values, _ in factors]
     found = []
-    for (left, _, _), (_, _, right_t) in itertools.pairwise(factors):
-        overlaps = jnp.abs(right_t[:modes] @ left[:, :modes])
+    for (one, (left, _, _)), (other, (_, _, right_t)) in itertools.pairwise(zip(tied, factors, strict=True)):
+        overlaps = refused_derivative(jnp.abs(right_t[:modes] @ left[:, :modes]), one | other, message)
         found.append(jnp.sum((overlaps - jnp.eye(modes, dtype=overlaps.dtype)) ** 2))
     return jnp.array(found, dtype=params[0].dtype)
 
 
+@entry
 def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matrix, ...]:
     r"""Change of every conserved quantity in one step of gradient descent.
 
@@ -225,4 +244,4 @@ def descent_drift(problem: Problem, params: Params, lr: ArrayLike) -> tuple[Matr
     for (w, g), (w_above, g_above) in itertools.pairwise(zip(params, pulls, strict=True)):
         conserved = w_above.T @ w_above - w @ w.T
         changes.append(eta**2 * (g_above.T @ g_above - g @ g.T) + (kept**2 - 1) * conserved)
-    return tuple(changes)
+    return check_result("descent_drift", tuple(changes))

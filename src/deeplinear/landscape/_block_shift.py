@@ -27,6 +27,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     inner,
     is_concrete,
     norm,
@@ -61,6 +62,7 @@ class BlockShift(eqx.Module):
     widths: tuple[int, ...] = eqx.field(static=True)
     shift: int = eqx.field(static=True)
 
+    @entry(empty=True)
     def __init__(self, blocks: Sequence[Matrix], widths: tuple[int, ...], shift: int) -> None:
         where = "BlockShift"
         self.widths = DeepLinear(widths).widths
@@ -241,6 +243,7 @@ def _dense(matrix: BlockShift) -> Float[Array, "nodes nodes"]:
 # --- Making them ------------------------------------------------------------------------------------------------------
 
 
+@entry
 def adjacency(params: Iterable[Any]) -> BlockShift:
     r"""Adjacency matrix $A = \mathrm{blk}_1(W_1, \dots, W_L)$ of a network.
 
@@ -263,6 +266,7 @@ def adjacency(params: Iterable[Any]) -> BlockShift:
     return BlockShift(layers, (layers[0].shape[1], *(layer.shape[0] for layer in layers)), 1)
 
 
+@entry
 def embedded(target: Any, widths: tuple[int, ...]) -> BlockShift:
     r"""$E = \mathrm{blk}_L(\Sigma)$: an end-to-end map as a matrix that joins the input nodes with the output nodes.
 
@@ -286,6 +290,7 @@ def embedded(target: Any, widths: tuple[int, ...]) -> BlockShift:
     return BlockShift((as_array(matrix, float),), network.widths, network.depth)
 
 
+@entry
 def from_dense(matrix: ArrayLike, widths: tuple[int, ...], shift: int = 1) -> BlockShift:
     r"""Read the blocks of one shift from a matrix that has no others.
 

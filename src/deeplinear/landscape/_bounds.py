@@ -21,9 +21,11 @@ from deeplinear.core import (
     as_array,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     inner,
     is_concrete,
 )
@@ -62,6 +64,7 @@ def _lower(n: Any, offset: Any, sizes: Any, depth: int, out: int) -> Any:
     return float(out) ** (1 - depth) * (above / depth) ** depth - rest
 
 
+@entry
 def norm_bounds(params: Iterable[Any]) -> NormBounds:
     r"""Growth of the product with the layers: lower and upper bound of $\|W_{L:1}\|_F^2$.
 
@@ -97,6 +100,7 @@ def norm_bounds(params: Iterable[Any]) -> NormBounds:
     return bounds
 
 
+@entry(instead="call it outside of the transformation")
 def trajectory_radius(problem: Problem, params: Iterable[Any]) -> float:
     r"""A radius that $(\sum_l\|W_l\|_F^2)^{1/2}$ never exceeds along the flow from a start, known in advance.
 
@@ -175,6 +179,7 @@ def _advice(problem: Problem) -> str:
     )
 
 
+@entry
 def trace_power_bounds(matrix: Any, exponent: ArrayLike) -> PowerBounds:
     r"""$k^{1-\ell}(\mathrm{tr}\,B)^\ell \le \mathrm{tr}(B^\ell) \le (\mathrm{tr}\,B)^\ell$ for $B \succeq 0$.
 
@@ -212,6 +217,11 @@ def trace_power_bounds(matrix: Any, exponent: ArrayLike) -> PowerBounds:
         if float(values[0]) < -1e-12 * scale * size:
             raise HypothesisError("positive semi-definite", -float(values[0]), 1e-12 * scale * size)
     total = jnp.trace(given)
-    return PowerBounds(
-        lower=size ** (1 - power) * total**power, value=jnp.sum(jnp.maximum(values, 0.0) ** power), upper=total**power
+    return check_result(
+        "trace_power_bounds",
+        PowerBounds(
+            lower=size ** (1 - power) * total**power,
+            value=jnp.sum(jnp.maximum(values, 0.0) ** power),
+            upper=total**power,
+        ),
     )

@@ -14,7 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from deeplinear.core import HypothesisError, Params, check_finite, check_number, check_shape, check_x64, checked_layer
+from deeplinear.core import (
+    HypothesisError,
+    Params,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    checked_layer,
+    entry,
+)
 from deeplinear.landscape._arguments import (
     Layers,
     Signature,
@@ -213,6 +222,7 @@ def detect(product: np.ndarray, sigma: np.ndarray, tolerance: float) -> tuple[De
     return Detection(named, len(chosen), turn[:out, places], residual, tolerance, message), turn, chosen
 
 
+@entry(instead="compare the product with the critical products")
 def detect_signature(
     product: ArrayLike | Sequence[Sequence[float]], sigma: Strengths, *, tolerance: float = CONVERGED
 ) -> Detection:
@@ -246,6 +256,7 @@ def detect_signature(
     return detect(matrix, values, tolerance)[0]
 
 
+@entry(instead="call it outside of the transformation")
 def canonical_form(
     params: Iterable[Any], sigma: Strengths, signature: Iterable[int] | None = None, *, tolerance: float = CONVERGED
 ) -> CanonicalForm:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, check_number, check_x64
+from deeplinear.core import HypothesisError, Params, check_number, check_x64, entry
 from deeplinear.landscape._arguments import Layers
 from deeplinear.landscape._canonical import (
     CONVERGED,
@@ -110,6 +110,7 @@ def is_tightened(form: CanonicalForm, *, tolerance: float = NEGLIGIBLE) -> bool:
     return all(pair.tight for pair in pair_ranks(form, tolerance=tolerance))
 
 
+@entry(instead="use hessian_matrix")
 def classify(
     problem: Problem, params: Iterable[Any], *, tolerance: float = CRITICAL, rank_tolerance: float = NEGLIGIBLE
 ) -> Classification:

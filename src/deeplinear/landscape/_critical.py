@@ -33,6 +33,7 @@ from deeplinear.core import (
     check_number,
     check_shape,
     checked_layer,
+    entry,
     is_concrete,
     near_name,
 )
@@ -84,6 +85,7 @@ def size_of(layers: Sequence[np.ndarray]) -> float:
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
+@entry(instead="use arc_loss with equal signatures")
 def critical_value(sigma: Strengths, signature: Iterable[int]) -> float:
     r"""Loss $\tfrac12\sum_{i \notin S}\sigma_i^2$ at the critical points of one signature.
 
@@ -103,6 +105,7 @@ def critical_value(sigma: Strengths, signature: Iterable[int]) -> float:
     return 0.5 * math.fsum(float(s) ** 2 for i, s in enumerate(values, start=1) if i not in learnt)
 
 
+@entry(instead="use arc_loss with equal signatures")
 def critical_values(sigma: Strengths) -> dict[Signature, float]:
     r"""All $2^d$ critical values, smallest first.
 
@@ -229,6 +232,7 @@ def missed_criterion(
     return max(shares, default=0.0)
 
 
+@entry(instead="use arc_point, or build the layers with jax.numpy", empty=True)
 def normal_form(
     sigma: Strengths,
     widths: Sequence[int],
@@ -305,6 +309,7 @@ def _normal_form(
     return layers, tuple(blocks), values, model.widths, chosen
 
 
+@entry(instead="use arc_point, or build the layers with jax.numpy", empty=True)
 def critical_point(
     sigma: Strengths,
     widths: Sequence[int],
@@ -345,6 +350,7 @@ def critical_point(
     return tuple(jnp.asarray(layer, dtype=float) for layer in layers)
 
 
+@entry(instead="draw the point outside of the transformation", empty=True)
 def random_critical_point(
     key: Key[Array, ""],
     sigma: Strengths,

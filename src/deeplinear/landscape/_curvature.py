@@ -16,6 +16,7 @@ from deeplinear.core import (
     Params,
     check_count,
     check_number,
+    entry,
     norm,
     unflatten,
 )
@@ -94,6 +95,7 @@ class Inertia:
         return report_text(self.rows())
 
 
+@entry(instead="use hessian_matrix and jax.numpy.linalg.eigvalsh")
 def inertia(
     problem: Problem, params: Params, *, tolerance: float = ZERO, absolute: float = 0.0, largest: int = LARGEST
 ) -> Inertia:
@@ -179,6 +181,7 @@ class LayerCurvature:
         return report_text(self.rows())
 
 
+@entry(instead="use hessian_matrix")
 def layer_curvature(
     problem: Problem, params: Params, *, tolerance: float = ZERO, largest: int = LARGEST
 ) -> LayerCurvature:
@@ -286,6 +289,7 @@ class TangentSpaces:
         return report_text(self.rows())
 
 
+@entry(instead="use hessian_matrix and jax.numpy.linalg.eigh")
 def tangent_spaces(
     problem: Problem,
     params: Params,

@@ -15,7 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
-from deeplinear.core import Array, HypothesisError, Params, check_count, check_number
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    Params,
+    are_tied,
+    check_count,
+    check_number,
+    check_result,
+    entry,
+    full_svd,
+    refused_derivative,
+)
 from deeplinear.landscape._arguments import (
     check_key,
     check_range,
@@ -62,6 +73,7 @@ class SameProduct:
         return f"{said}: they differ by {self.difference:.1e} of their size (rounding: {self.rounding:.1e})"
 
 
+@entry(instead="compare the products with jax.numpy")
 def same_product(first: Iterable[Any], second: Iterable[Any], *, tolerance: float = 1e-8) -> SameProduct:
     r"""Whether two networks, of any depths, have the same product.
 
@@ -104,6 +116,7 @@ def _rounding(layers: Sequence[np.ndarray]) -> float:
     return float(np.finfo(float).eps) * sum(layer.shape[1] for layer in layers) * sizes
 
 
+@entry(instead="multiply the layers and the fills with jax.numpy")
 def fill_residual(params: Iterable[Any], fills: Iterable[Any]) -> float:
     r"""By how much a fill misses its conditions $W_{l+1}Z_l = 0$, $Z_lW_{l-1} = 0$ and $Z_{L:1} = 0$.
 
@@ -143,6 +156,7 @@ def _fill_residual(layers: Sequence[np.ndarray], fills: Sequence[np.ndarray]) ->
     return max(*seen_after, *seen_before, relative(*fills), 0.0)
 
 
+@entry
 def fibre_move(
     params: Iterable[Any], fills: Iterable[Any] | None = None, factors: Sequence[Any] | None = None
 ) -> Params:
@@ -202,6 +216,7 @@ def _largest(where: str, layers: Sequence[np.ndarray]) -> float:
     return size
 
 
+@entry(instead="draw the fill outside of the transformation")
 def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.0, empty: int | None = None) -> Params:
     r"""Random fill of a network: what may be added to its layers without a change of the product.
 
@@ -264,6 +279,7 @@ def minima_dimension(widths: Sequence[int]) -> int:
     return network.size - rank * (network.widths[0] + network.widths[-1] - rank)
 
 
+@entry
 def product_jacobian(params: Iterable[Any]) -> Float[Array, "entries size"]:
     r"""Differential of the product map, $V \mapsto \sum_l W_{L:l+1}V_lW_{l-1:1}$, as a matrix.
 
@@ -280,7 +296,7 @@ def product_jacobian(params: Iterable[Any]) -> Float[Array, "entries size"]:
         Array([[3., 2.]], dtype=float64)
     """
     layers = checked_chain("product_jacobian", params)
-    return _jacobian(DeepLinear(widths_of(layers)), layers)
+    return check_result("product_jacobian", _jacobian(DeepLinear(widths_of(layers)), layers))
 
 
 @jax.jit
@@ -292,6 +308,7 @@ def _jacobian(model: DeepLinear, layers: Params) -> Float[Array, "entries size"]
     )
 
 
+@entry(instead="use product_jacobian")
 def fibre_tangent(params: Iterable[Any]) -> Float[Array, "size dimension"]:
     r"""Directions in which the product does not change to first order: null space of its differential.
 
@@ -316,6 +333,7 @@ def fibre_tangent(params: Iterable[Any]) -> Float[Array, "size dimension"]:
     return jnp.asarray(_null(np.asarray(product_jacobian(layers)), others), dtype=float)
 
 
+@entry(instead="call it outside of the transformation")
 def orbit_dimension(params: Iterable[Any]) -> int:
     r"""Dimension of the set of networks that changes of basis in the hidden layers make of this one.
 
@@ -349,6 +367,7 @@ def orbit_dimension(params: Iterable[Any]) -> int:
     return _rank(values, _largest("orbit_dimension", layers))
 
 
+@entry
 def balanced_representative(params: Iterable[Any]) -> Params:
     r"""The network of least Frobenius norm among those with the same product.
 
@@ -373,8 +392,14 @@ def balanced_representative(params: Iterable[Any]) -> Params:
     if model.depth == 1:
         return (product,)
     rank = min(model.widths)
-    left, values, right_t = jnp.linalg.svd(product, full_matrices=False)
-    roots = values[:rank] ** (1.0 / model.depth)
+    left, values, right_t = full_svd(product)
+    message = (
+        "balanced_representative: layers have no derivative where singular values of the product coincide or vanish; "
+        "take that of minimal_norm or of the product."
+    )
+    kept = refused_derivative(values[:rank], are_tied(values[:rank], (1, 1)) | (values[rank - 1] == 0), message)
+    roots = kept ** (1.0 / model.depth)
     first = diagonal_target(roots, model.widths[1], rank) @ right_t[:rank]
     last = left[:, :rank] @ diagonal_target(roots, rank, model.widths[-2])
+    check_range("balanced_representative", first, last)
     return (first, *(diagonal_target(roots, out, inp) for out, inp in model.shapes[1:-1]), last)

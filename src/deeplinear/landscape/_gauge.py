@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
 from deeplinear.core import (
@@ -23,9 +24,11 @@ from deeplinear.core import (
     as_array,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
     random_orthogonal,
 )
@@ -51,6 +54,7 @@ def _invertible(where: str, name: str, factor: Matrix) -> Matrix:
     )
 
 
+@entry
 def gauge(params: Iterable[Any], factors: Sequence[Any]) -> Params:
     r"""Change of basis in the hidden layers, $W_l \mapsto P_l W_l P_{l-1}^{-1}$ with $P_0 = P_L = I$.
 
@@ -88,7 +92,7 @@ def gauge(params: Iterable[Any], factors: Sequence[Any]) -> Params:
         check_shape(where, name, factor, (layer.shape[0], layer.shape[0]))
         check_finite(where, name, factor)
         checked.append(_invertible(where, name, factor))
-    return _moved(layers, checked)
+    return check_result("gauge", _moved(layers, checked))
 
 
 @jax.jit
@@ -100,9 +104,8 @@ def _moved(layers: Params, factors: list[Matrix]) -> Params:
     return tuple(moved)
 
 
-def random_gauge(
-    key: Key[Array, ""], widths: Sequence[int], *, condition: float | Float[Array, ""] = 1.0
-) -> tuple[Matrix, ...]:
+@entry
+def random_gauge(key: Key[Array, ""], widths: Sequence[int], *, condition: ArrayLike = 1.0) -> tuple[Matrix, ...]:
     r"""Random factors for `gauge`: $P_l = U D V^\top$ with Haar-random $U, V$ and a given condition number.
 
     The logarithms of the singular values are uniform between $\pm\tfrac12\log\kappa$, both ends being taken. With
@@ -141,6 +144,7 @@ def _random_factors(key: Key[Array, ""], sizes: tuple[int, ...], condition: Floa
     return tuple(factors)
 
 
+@entry
 def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
     r"""$\|P_l^\top P_l - I\|_2$ of every factor: zero where the change of basis commutes with gradient flow.
 
@@ -163,7 +167,7 @@ def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
         check_shape(where, f"factors[{position}]", factor, (factor.shape[0], factor.shape[0]))
         check_finite(where, f"factors[{position}]", factor)
         matrices.append(factor)
-    return _defects(matrices)
+    return check_result("orthogonal_defect", _defects(matrices))
 
 
 @jax.jit

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from deeplinear.core import check_shape
+from deeplinear.core import check_shape, entry
 from deeplinear.landscape._arcs import Arc, arc_between, deep_network
 from deeplinear.landscape._arguments import Signature, checked_sigma, checked_signature, set_name
 from deeplinear.landscape._certificates import KIND
@@ -185,6 +185,7 @@ class CriticalGraph:
         return checked_signature(f"CriticalGraph: {name}", signature, len(self.sigma), self.widths)
 
 
+@entry(instead="use arc_loss")
 def critical_graph(sigma: ArrayLike | Sequence[float], widths: Sequence[int]) -> CriticalGraph:
     r"""The critical values of a task for a network, and the decreasing arcs between them.
 

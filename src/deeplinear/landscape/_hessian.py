@@ -16,7 +16,9 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_x64,
+    entry,
     flatten,
     inner,
     near_name,
@@ -32,6 +34,7 @@ LARGEST = 3000
 Which = Literal["smallest", "largest", "both"]
 
 
+@entry
 def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[Array, ""]:
     r"""Hessian form $\mathfrak h(W; V) = \langle V, H V\rangle$: twice the second coefficient of the loss on a line.
 
@@ -56,9 +59,10 @@ def hessian_form(problem: Problem, params: Params, direction: Params) -> Float[A
     """
     checked_size("hessian_form", problem, params)
     check_pair("hessian_form", params, direction)
-    return inner(direction, problem.hessian_product(params, direction))
+    return check_result("hessian_form", inner(direction, problem.hessian_product(params, direction)))
 
 
+@entry
 def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) -> Float[Array, "size size"]:
     r"""Dense Hessian in the coordinates of `flatten` (row-major, layer 1 first).
 
@@ -87,7 +91,7 @@ def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) 
     size = checked_size(where, problem, params)
     check_count(where, "largest", largest, at_least=1)
     check_dense(where, size, largest)
-    return dense_hessian(problem, params)
+    return check_result("hessian_matrix", dense_hessian(problem, params))
 
 
 @eqx.filter_jit
@@ -219,6 +223,7 @@ class HessianSpectrum:
         return report_text(self.rows())
 
 
+@entry(instead="use hessian_matrix and jax.numpy.linalg.eigh")
 def hessian_spectrum(
     problem: Problem,
     params: Params,
@@ -244,7 +249,7 @@ def hessian_spectrum(
         which: The `"smallest"`, the `"largest"`, or `"both"` ends with half of them each.
         method: `"auto"` chooses by size; the result names what was done.
         largest: Most weights for the dense method.
-        tolerance: Largest residual $\|Hv - \lambda v\|$ of Lanczos' method, relative to the largest eigenvalue found.
+        tolerance: Largest residual $\|Hv - \lambda v\|$ of Lanczos' method, relative to the size of the Hessian.
         max_iterations: Limit on its restarts.
 
     Returns:
@@ -326,7 +331,6 @@ def _lanczos(
     def multiply(vector: np.ndarray) -> np.ndarray:
         return np.asarray(_product(problem, params, jnp.asarray(whole(vector.ravel()), dtype=float)))[learnt]
 
-    operator = LinearOperator((size, size), matvec=multiply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
     code = {"smallest": "SA", "largest": "LA", "both": "BE"}[which]
     start = np.random.default_rng(0).standard_normal(size)
     seen = multiply(start)
@@ -334,6 +338,14 @@ def _lanczos(
     if not seen.any():  # the Hessian is zero, as at the origin of three layers or more
         flat = whole(np.eye(size, count))
         return HessianSpectrum(np.zeros(count), flat, np.zeros(count), "lanczos", size, shapes, which)
+    # ARPACK can drop the kernel of an operator from its start, and measures residuals by the eigenvalue: both lose the
+    # eigenvalue 0 of a minimum. A multiple of the identity, no larger than the spectral norm, keeps it.
+    lift = float(np.linalg.norm(multiply(seen)) / np.linalg.norm(seen))
+
+    def lifted(vector: np.ndarray) -> np.ndarray:
+        return multiply(vector) + lift * vector.ravel()
+
+    operator = LinearOperator((size, size), matvec=lifted, dtype=np.float64)  # pyright: ignore[reportCallIssue]
     try:
         values, vectors = eigsh(
             operator,
@@ -356,13 +368,13 @@ def _lanczos(
             "or raise largest for the dense method."
         ) from None
     order = np.argsort(values)
-    values, vectors = values[order], vectors[:, order]
+    values, vectors = values[order] - lift, vectors[:, order]
     residuals = np.array([np.linalg.norm(multiply(v) - s * v) for s, v in zip(values, vectors.T, strict=True)])
-    scale = max(float(np.abs(values).max()), np.finfo(float).tiny)
+    scale = max(float(np.abs(values).max()), lift)
     if residuals.max() > tolerance * scale:
         raise RuntimeError(
             f"hessian_spectrum: Lanczos' method left a residual of {residuals.max():.1e}, above {tolerance:.1e} of the "
-            f"largest eigenvalue found, {scale:.3e}. If this end of the spectrum is far smaller than the other, take "
+            f"size of the Hessian, {scale:.3e}. If this end of the spectrum is far smaller than the other, take "
             "which='both', or allow a larger tolerance."
         )
     return HessianSpectrum(values, whole(vectors), residuals, "lanczos", size, shapes, which)

@@ -20,10 +20,13 @@ from deeplinear.core import (
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     inner,
+    refused_derivative,
     spectrum,
 )
 from deeplinear.landscape._arguments import checked_chain, checked_network
@@ -40,6 +43,7 @@ class LawCounts(NamedTuple):
     independent: int
 
 
+@entry
 def law_differentials(params: Iterable[Any]) -> Float[Array, "laws size"]:
     r"""Gradients of all conservation laws, one in each row.
 
@@ -56,7 +60,7 @@ def law_differentials(params: Iterable[Any]) -> Float[Array, "laws size"]:
         >>> law_differentials((jnp.array([[2.0]]), jnp.array([[3.0]])))  # of w2^2 - w1^2
         Array([[-4.,  6.]], dtype=float64)
     """
-    return _differentials(checked_chain("law_differentials", params), jnp)
+    return check_result("law_differentials", _differentials(checked_chain("law_differentials", params), jnp))
 
 
 def _differentials(layers: Sequence[Any], xp: Any) -> Any:
@@ -76,6 +80,7 @@ def _differentials(layers: Sequence[Any], xp: Any) -> Any:
     return xp.concatenate(rows) if rows else xp.zeros((0, sum(layer.size for layer in layers)))
 
 
+@entry(instead="use law_differentials")
 def law_counts(params: Iterable[Any], *, tolerance: float = INDEPENDENT) -> LawCounts:
     r"""Number of conservation laws that are listed, and number that are independent at a point.
 
@@ -130,6 +135,7 @@ def generic_independent_laws(widths: tuple[int, int, int] | tuple[int, ...]) -> 
     return rank * (rank + 1) // 2 if rank <= around else around * rank - around * (around - 1) // 2
 
 
+@entry
 def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
     r"""$\frac{\mathrm d}{\mathrm dt}\sum_l \|W_l\|_F^2 = -2L\langle\nabla E(P), P\rangle - 2\gamma\sum_l\|W_l\|_F^2$.
 
@@ -159,9 +165,10 @@ def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
         check_finite(where, f"params[{position}]", layer)
     product = problem.product(params)
     rate = -2 * problem.model.depth * jnp.vdot(problem.loss.gradient(product), product)
-    return rate - 2 * problem.l2 * inner(params, params)
+    return check_result("norm_rate", rate - 2 * problem.l2 * inner(params, params))
 
 
+@entry(instead="build the layers with jax.numpy")
 def equal_weights(sigma: Any, widths: tuple[int, ...]) -> Params:
     r"""Layers with all weights equal at which the norm rests although the flow does not.
 
@@ -203,6 +210,7 @@ def equal_weights(sigma: Any, widths: tuple[int, ...]) -> Params:
     return tuple(jnp.full(shape, weight) for shape in network.shapes)
 
 
+@entry
 def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
     r"""$L \sum_k s_k^{2/L}$: the least $\sum_l \|W_l\|_F^2$ of $L$ layers with a given product.
 
@@ -224,4 +232,8 @@ def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
     matrix = as_array(checked_layer("minimal_norm", "product", product), float)
     check_shape("minimal_norm", "product", matrix, (None, None))
     check_finite("minimal_norm", "product", matrix)
-    return depth * jnp.sum(spectrum(matrix) ** (2 / depth))
+    values = spectrum(matrix)
+    if depth > 2:
+        message = "minimal_norm: beyond two layers there is no derivative at a singular value of 0; take full rank."
+        values = refused_derivative(values, values[-1] == 0, message)
+    return depth * jnp.sum(values ** (2 / depth))

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, as_array, check_finite, check_number, check_shape, check_x64, is_concrete
+from deeplinear.core import Array, as_array, check_finite, check_number, check_shape, check_x64, entry, is_concrete
 
 
+@entry
 def learning_times(
     times: Any, singular_values: Any, sigma: Any, *, fraction: float | Float[Array, ""] = 0.5
 ) -> Float[Array, "*runs modes"]:

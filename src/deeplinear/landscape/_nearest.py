@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import Params, check_count, check_number, check_x64
+from deeplinear.core import Params, check_count, check_number, check_x64, entry
 from deeplinear.landscape._arguments import Layers, Signature, host_layers, set_name, widths_of
 from deeplinear.landscape._canonical import CanonicalForm, as_params, detect, form_of, multiply
 from deeplinear.landscape._critical import missed_criterion, size_of
@@ -97,6 +97,7 @@ class Nearest:
         return "\n".join(f"{label.ljust(width)}  {text}" for label, text in rows)
 
 
+@entry(instead="call it outside of the transformation")
 def nearest_critical_point(
     problem: Problem,
     params: Iterable[Any],

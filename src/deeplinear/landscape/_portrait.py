@@ -6,28 +6,39 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import HypothesisError, check_x64, norm, spectrum
+from deeplinear.core import HypothesisError, Params, check_size, check_x64, entry, norm, spectrum
 from deeplinear.landscape._arguments import checked_chain, widths_of
 from deeplinear.landscape._balance_report import BalanceReport, balance_report
+from deeplinear.landscape._balanced_minima import descent_threshold
 from deeplinear.landscape._certificates import KIND, Classification
 from deeplinear.landscape._classify import classify
 from deeplinear.landscape._curvature import Inertia, LayerCurvature, inertia_of, layer_curvature_of
-from deeplinear.landscape._hessian import HessianSpectrum, hessian_spectrum
+from deeplinear.landscape._hessian import HessianSpectrum, Which, hessian_spectrum
 from deeplinear.landscape._laws import LawCounts, law_counts
-from deeplinear.landscape._nearest import LARGEST_DENSE, Nearest, nearest_critical_point
-from deeplinear.landscape._rates import RateReport, descent_threshold, rate_report
-from deeplinear.landscape._reduction import reduction_of
+from deeplinear.landscape._nearest import Nearest, nearest_critical_point
+from deeplinear.landscape._rates import RateReport, rate_report
+from deeplinear.landscape._reduction import Reduction, reduction_of
 from deeplinear.landscape._structure import Structure, structure
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 
 EXTREMES = 6
 """Eigenvalues taken at each end of the spectrum of a Hessian that is too large to be decomposed."""
 
+RESTARTS = 100
+"""Most restarts of Lanczos' method: at a minimum, where 0 occurs many times, the lowest eigenvalues never settle."""
+
+SEARCHED = 400
+"""Most weights for which a critical point close by is looked for: up to 60 decompositions of the Hessian."""
+
 FEW_LAWS = 300
 """Most conserved quantities whose independence is measured."""
 
 DENSE = 1000
 """Most weights for which the dense Hessian is decomposed, unless more are allowed."""
+
+
+SAME = 1e-9
+"""Relative difference of singular values that are printed once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +55,17 @@ class Portrait:
         rates: Rates of convergence of the square loss of the whole product; `None` for other tasks.
         loss: Loss, and
         gradient_norm: the norm of its gradient; `None` without a task, as is all that follows.
-        sigma: Singular values of the task.
+        sigma: Singular values of the task on whitened inputs.
+        constant: Part of the loss that no linear map can fit.
+        whitened_singular_values: Of the product on whitened inputs: those that `sigma` compares with.
         place: What kind of point this is, with its certificate.
         nearest: A critical point close by, where this is none.
         nearest_place: What kind of point that is.
         hessian: Eigenvalues of the Hessian: all of them, or the extreme ones of a large network.
         inertia: How many directions fall, rest and rise.
         curvature: Curvature seen by each layer.
-        threshold: Largest step of gradient descent that is stable at the balanced minima.
+        threshold: Largest step of gradient descent that is stable at the balanced minima; `None` where it is unknown or
+            unbounded.
         notes: What could not be told, and why.
     """
 
@@ -65,6 +79,8 @@ class Portrait:
     loss: float | None = None
     gradient_norm: float | None = None
     sigma: np.ndarray | None = None
+    constant: float | None = None
+    whitened_singular_values: np.ndarray | None = None
     place: Classification | None = None
     nearest: Nearest | None = None
     nearest_place: Classification | None = None
@@ -73,6 +89,12 @@ class Portrait:
     curvature: LayerCurvature | None = None
     threshold: float | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def white(self) -> bool:
+        """Whether the singular values of the product compare with the modes of the task as they are."""
+        seen = self.whitened_singular_values
+        return seen is None or bool(np.allclose(seen, self.singular_values, rtol=SAME, atol=SAME * max(seen)))
 
     def sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """Headings with pairs of label and text."""
@@ -88,7 +110,10 @@ class Portrait:
         sections = [("Network", network)]
         if self.loss is not None:
             task = [("loss", f"{self.loss:.8g}"), ("gradient", f"{self.gradient_norm:.3e}")]
+            task += [("not linear", f"{self.constant:.8g} of the loss fits no linear map")] if self.constant else []
             task += [] if self.sigma is None else [("modes", _few(self.sigma))]
+            if self.whitened_singular_values is not None and not self.white:
+                task.append(("product", "on whitened inputs, as the modes: " + _few(self.whitened_singular_values)))
             task += [] if self.threshold is None else [("largest step", f"{self.threshold:.6g} at the balanced minima")]
             sections.append(("Task", task))
         if self.place is not None:
@@ -125,6 +150,10 @@ class Portrait:
             "loss": self.loss,
             "gradient_norm": self.gradient_norm,
             "sigma": None if self.sigma is None else self.sigma.tolist(),
+            "constant": self.constant,
+            "whitened_singular_values": (
+                None if self.whitened_singular_values is None else self.whitened_singular_values.tolist()
+            ),
             "threshold": self.threshold,
             **parts,
             "notes": list(self.notes),
@@ -139,6 +168,7 @@ class Portrait:
         return "\n".join(lines)
 
 
+@entry(instead="use hessian_matrix, sharp_rate and norm_bounds")
 def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: int = DENSE) -> Portrait:
     """Everything the landscape has to say of given weights.
 
@@ -163,6 +193,8 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
     where = "portrait"
     check_x64(where)
     weights = checked_chain(where, params)
+    for position, layer in enumerate(weights):
+        check_size(where, f"params[{position}]", np.asarray(layer))
     network = DeepLinear(widths_of(weights))
     product = network.product(weights)
     if not np.all(np.isfinite(np.asarray(product))):
@@ -195,34 +227,40 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
         return plain
     problem.check(weights, where)
     value, gradient = problem.value_and_gradient(weights)
-    place = near = near_place = sigma = threshold = counts = curvature = hessian = None
+    place = near = near_place = reduction = threshold = counts = curvature = hessian = None
     try:
+        reduction = reduction_of(problem)
         place = classify(problem, weights)
-        sigma = np.asarray(reduction_of(problem).sigma)
-        threshold = float(descent_threshold(sigma, network.depth)) if sigma[0] > 0 else None
     except HypothesisError as error:
         notes.append(f"The kind of point cannot be told: {error}")
+    if reduction is not None:
+        try:
+            threshold = _finite(float(descent_threshold(problem)))
+        except (HypothesisError, RuntimeError) as error:
+            notes.append(f"The largest stable step at the balanced minima is not known: {error}")
     if place is not None and place.kind is KIND.regular:
-        if network.size <= LARGEST_DENSE:
+        if network.size <= SEARCHED:
             near = nearest_critical_point(problem, weights)
             near_place = classify(problem, near.params) if near.found else None
         else:
-            notes.append(f"No critical point was looked for: the network has more than {LARGEST_DENSE} weights.")
+            notes.append(
+                f"No critical point was looked for: the network has more than {SEARCHED} weights; "
+                "nearest_critical_point looks for one."
+            )
     if network.size <= largest:
         hessian = hessian_spectrum(problem, weights, largest=largest)
         counts = inertia_of(hessian)
         curvature = layer_curvature_of(problem, weights, hessian)
     else:
-        try:
-            hessian = hessian_spectrum(problem, weights, 2 * EXTREMES, "both", largest=largest)
-            notes.append(f"The network has more than {largest} weights: only extreme eigenvalues were found.")
-        except RuntimeError as error:
-            notes.append(f"The spectrum of the Hessian cannot be told: {error}")
+        hessian, told = _ends(problem, weights, largest)
+        notes += told
     return dataclasses.replace(
         plain,
         loss=float(value),
         gradient_norm=float(norm(gradient)),
-        sigma=sigma,
+        sigma=None if reduction is None else np.asarray(reduction.sigma),
+        constant=None if reduction is None else float(reduction.constant),
+        whitened_singular_values=None if reduction is None else _whitened(reduction, np.asarray(product)),
         place=place,
         nearest=near,
         nearest_place=near_place,
@@ -232,6 +270,31 @@ def portrait(params: Iterable[Any], problem: Problem | None = None, *, largest: 
         threshold=threshold,
         notes=tuple(notes),
     )
+
+
+def _ends(problem: Problem, weights: Params, largest: int) -> tuple[HessianSpectrum | None, list[str]]:
+    """Extreme eigenvalues of a Hessian that is too large to be decomposed, the highest ones at least; and notes."""
+    notes = [f"The network has more than {largest} weights: only extreme eigenvalues were found."]
+    ends: tuple[tuple[Which, int, str], ...] = (
+        ("both", 2 * EXTREMES, "lowest and highest"),
+        ("largest", EXTREMES, "highest"),
+    )
+    for which, count, words in ends:
+        try:
+            found = hessian_spectrum(problem, weights, count, which, largest=largest, max_iterations=RESTARTS)
+            return found, notes
+        except RuntimeError as error:
+            notes.append(f"The {words} eigenvalues of the Hessian were not found together: {error}")
+    return None, notes[1:]
+
+
+def _whitened(reduction: Reduction, product: np.ndarray) -> np.ndarray:
+    """Singular values of a product on whitened inputs."""
+    return np.linalg.svd(product @ np.asarray(reduction.inner), compute_uv=False)
+
+
+def _finite(number: float) -> float | None:
+    return number if np.isfinite(number) else None
 
 
 def _few(values: np.ndarray, most: int = 8) -> str:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,21 +21,22 @@ from jaxtyping import Float
 
 from deeplinear.core import (
     Array,
-    HypothesisError,
     Params,
     as_array,
     check_count,
     check_finite,
     check_number,
+    check_result,
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     is_concrete,
     spectrum,
 )
-from deeplinear.landscape._arguments import check_range, checked_sigma, network_of
-from deeplinear.landscape._reduction import reduction_of
-from deeplinear.models import DeepLinear, Problem, conserved
+from deeplinear.landscape._arguments import check_range, host_layers, network_of, widths_of
+from deeplinear.landscape._tangent_kernel import smallest_kernel_eigenvalue
+from deeplinear.models import DeepLinear, conserved
 
 SEMIDEFINITE = 1e-10
 """Negative eigenvalues of conserved quantities down to this share of the squared layers are taken for rounding."""
@@ -45,39 +47,8 @@ POSITIVE = 1e-14
 LOWEST = 1e-24
 """Share of the first loss down to which a loss is compared with an envelope: below it is rounding."""
 
-WHITE = 1e-12
-"""Distance of white inputs from the identity."""
 
-
-def sharp_rate(params: Params) -> Float[Array, ""]:
-    r"""Smallest eigenvalue $\lambda_{\min}(K)$ of the tangent kernel: the best $k$ in $\dot F \le -2kF$ right now.
-
-    $K = \sum_j (W_{L:j+1}W_{L:j+1}^\top)\otimes(W_{j-1:1}^\top W_{j-1:1})$ moves the product, so that
-    $\dot F = -\langle M, KM\rangle$ with $\|M\|^2 = 2F$; the bound is attained for the residual $M$ that is the lowest
-    eigenvector. This is the rate of $F = \tfrac12\|W_{L:1} - \Sigma\|_F^2$, whatever $\Sigma$ is, with all weights
-    learnt; inputs that are not white, or entries that are not seen, make another one. Pure; may be mapped over networks
-    of equal shape.
-
-    Args:
-        params: Layers, first-acting first.
-
-    Returns:
-        The rate; 0 behind a bottleneck.
-
-    Example:
-        >>> float(sharp_rate((2 * jnp.eye(2), 3 * jnp.eye(2))))
-        13.0
-    """
-    rate = _sharp(network_of("sharp_rate", params), params)
-    check_range("sharp_rate", rate)
-    return rate
-
-
-@jax.jit
-def _sharp(network: DeepLinear, params: Params) -> Float[Array, ""]:
-    return jnp.linalg.eigvalsh(network.ntk(params))[0]
-
-
+@entry
 def product_rate(params: Params) -> Float[Array, ""]:
     r"""Lower bound $\sum_j\prod_{i<j}\lambda_{\min}(W_i^\top W_i)\prod_{i>j}\lambda_{\min}(W_iW_i^\top)$ of $k$.
 
@@ -114,6 +85,7 @@ def _product(params: Params) -> Float[Array, ""]:
     return total
 
 
+@entry
 def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     r"""The $L - 1$ eigenvalues whose product is `pyramid_rate`, where all are positive.
 
@@ -137,23 +109,20 @@ def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     """
     where = "pyramid_factors"
     network = network_of(where, params)
-    _check_pivot(where, pivot, network)
+    check_count(where, "pivot", pivot, at_least=1, at_most=network.depth)
     refusal = _pyramid_widths(network.widths, pivot)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
-    return _pyramid_factors(network, params, int(pivot))
+    return check_result("pyramid_factors", _pyramid_factors(network, params, int(pivot)))
 
 
 @functools.partial(jax.jit, static_argnames="pivot")
 def _pyramid_factors(network: DeepLinear, params: Params, pivot: int) -> Float[Array, " pairs"]:
-    found = []
-    for i, matrix in enumerate(conserved(params), start=1):
-        size = network.widths[i]
-        wanted = network.widths[i - 1] if i < pivot else network.widths[i + 1]
-        found.append(jnp.linalg.eigvalsh(-matrix if i < pivot else matrix)[size - wanted])
-    return jnp.asarray(found, params[0].dtype).reshape(len(params) - 1)
+    values = [jnp.linalg.eigvalsh(matrix) for matrix in conserved(params)]
+    return jnp.asarray(_pyramid_picks(network.widths, values, pivot), params[0].dtype).reshape(len(params) - 1)
 
 
+@entry(instead="use pyramid_factors")
 def pyramid_rate(params: Params, pivot: int) -> float | None:
     r"""Rate of a network whose widths grow up to a layer and shrink after it, from its conserved quantities.
 
@@ -176,7 +145,7 @@ def pyramid_rate(params: Params, pivot: int) -> float | None:
         >>> pyramid_rate((3 * jnp.eye(2), jnp.eye(2), 2 * jnp.eye(2)), 1) is None
         True
     """
-    return _pyramid("pyramid_rate", params, pivot).rate
+    return _pyramid("pyramid_rate", _interfaces("pyramid_rate", params), pivot).rate
 
 
 class CumulativeTerms(NamedTuple):
@@ -192,6 +161,7 @@ class CumulativeTerms(NamedTuple):
     slack: Float[Array, ""]
 
 
+@entry
 def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     r"""The $L - 1$ sums of eigenvalues whose product is `cumulative_rate`, and how far its hypotheses hold.
 
@@ -214,29 +184,24 @@ def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     """
     where = "cumulative_factors"
     network = network_of(where, params)
-    _check_pivot(where, pivot, network)
+    check_count(where, "pivot", pivot, at_least=1, at_most=network.depth)
     refusal = _cumulative_widths(network.widths)
     if refusal:
         raise ValueError(f"{where}: {refusal}.")
-    return _cumulative_factors(network, params, int(pivot))
+    return check_result("cumulative_factors", _cumulative_factors(network, params, int(pivot)))
 
 
 @functools.partial(jax.jit, static_argnames="pivot")
 def _cumulative_factors(network: DeepLinear, params: Params, pivot: int) -> CumulativeTerms:
     dtype = params[0].dtype
-    inp, out = network.widths[0], network.widths[-1]
-    below, above, slack = [], [], jnp.asarray(jnp.inf, dtype)
-    sizes = jnp.stack([jnp.sum(layer**2) for layer in params])
-    scale = jnp.where(jnp.max(sizes) > 0, jnp.max(sizes), 1.0)
-    for i, matrix in enumerate(conserved(params), start=1):
-        values = jnp.linalg.eigvalsh(-matrix if i < pivot else matrix)
-        slack = jnp.minimum(slack, values[0] / scale)
-        (below if i < pivot else above).append(values[network.widths[i] - (inp if i < pivot else out)])
-    down = itertools.accumulate(reversed(below), lambda a, b: a + b)
-    factors = [*reversed(list(down)), *itertools.accumulate(above, lambda a, b: a + b)]
+    largest = jnp.max(jnp.stack([jnp.sum(layer**2) for layer in params]))
+    values = [jnp.linalg.eigvalsh(matrix) for matrix in conserved(params)]
+    factors, lowest = _cumulative_picks(network.widths, values, pivot)
+    slack = jnp.min(jnp.stack([jnp.asarray(jnp.inf, dtype), *lowest])) / jnp.where(largest > 0, largest, 1.0)
     return CumulativeTerms(jnp.asarray(factors, dtype).reshape(len(params) - 1), slack)
 
 
+@entry(instead="use cumulative_factors")
 def cumulative_rate(params: Params, pivot: int) -> float | None:
     r"""Rate of a network without bottleneck whose conserved quantities are semi-definite, away from a layer.
 
@@ -255,7 +220,7 @@ def cumulative_rate(params: Params, pivot: int) -> float | None:
         >>> cumulative_rate((jnp.eye(2), 2 * jnp.eye(2), 3 * jnp.eye(2)), 1)
         24.0
     """
-    return _cumulative("cumulative_rate", params, pivot).rate
+    return _cumulative("cumulative_rate", _interfaces("cumulative_rate", params), pivot).rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,15 +249,17 @@ class RateReport:
 
     Attributes:
         widths: Widths of the network.
-        sharp: Smallest eigenvalue of the tangent kernel: the best rate at this moment.
+        sharp: Smallest eigenvalue of the tangent kernel: the best rate at this moment; `None` where it is not known.
         product: The bound by products of singular values, at this moment.
         lasting: The bounds that hold for all times, for every pivot.
+        method: How the eigenvalue was found, or why it is not known.
     """
 
     widths: tuple[int, ...]
-    sharp: float
+    sharp: float | None
     product: float
     lasting: tuple[Rate, ...]
+    method: str
 
     @property
     def best(self) -> Rate | None:
@@ -303,7 +270,8 @@ class RateReport:
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""
         rows = [("network", "-".join(map(str, self.widths)))]
-        rows += [("now", f"{self.sharp:.6g} (tangent kernel)"), ("products", f"{self.product:.6g}")]
+        now = self.method if self.sharp is None else f"{self.sharp:.6g} (tangent kernel, {self.method})"
+        rows += [("now", now), ("products", f"{self.product:.6g}")]
         rows += [(f"{rate.kind} {rate.pivot}", str(rate)) for rate in self.lasting]
         best = self.best
         lasting = "none of these" if best is None else f"{best.rate:.6g}, {best.kind} with pivot {best.pivot}"
@@ -315,6 +283,7 @@ class RateReport:
         return {
             "widths": list(self.widths),
             "sharp": self.sharp,
+            "method": self.method,
             "product": self.product,
             "lasting": [dataclasses.asdict(rate) for rate in self.lasting],
             "best": None if self.best is None else dataclasses.asdict(self.best),
@@ -324,11 +293,13 @@ class RateReport:
         return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
 
 
+@entry(instead="use sharp_rate, product_rate, pyramid_factors and cumulative_factors")
 def rate_report(params: Params) -> RateReport:
     r"""Every rate of a network, with the reason where one does not apply.
 
     Of the loss $\tfrac12\|W_{L:1} - \Sigma\|_F^2$ (white inputs) of a chain whose weights are all learnt; another loss
-    has other rates. A bound of 0 promises nothing and is told as such. Computed on the host.
+    has other rates. A bound of 0 promises nothing, and the report says so. Computed on the host, without the matrix of
+    the tangent kernel where that is large.
 
     Args:
         params: Layers, first-acting first.
@@ -342,16 +313,18 @@ def rate_report(params: Params) -> RateReport:
         (49.0, 'pyramid', 24.0)
     """
     where = "rate_report"
-    network = network_of(where, params)
-    pivots = range(1, network.depth + 1)
+    given = _interfaces(where, params)
+    pivots = range(1, len(given.widths))
+    sharp, method = smallest_kernel_eigenvalue(where, params)
     return RateReport(
-        widths=network.widths,
-        sharp=float(sharp_rate(params)),
+        widths=given.widths,
+        sharp=sharp,
         product=float(product_rate(params)),
         lasting=(
-            *(_promising(_pyramid(where, params, pivot)) for pivot in pivots),
-            *(_promising(_cumulative(where, params, pivot)) for pivot in pivots),
+            *(_promising(_pyramid(where, given, pivot)) for pivot in pivots),
+            *(_promising(_cumulative(where, given, pivot)) for pivot in pivots),
         ),
+        method=method,
     )
 
 
@@ -362,97 +335,7 @@ def _promising(rate: Rate) -> Rate:
     return rate
 
 
-def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = None) -> Float[Array, " eigenvalues"]:
-    r"""Hessian spectrum at a balanced minimum: the $d_0 d_L$ eigenvalues that need not vanish.
-
-    $\sum_{j=1}^L\sigma_a^{2(L-j)/L}\,\sigma_b^{2(j-1)/L}$ for outputs $a$ and inputs $b$, with $\sigma := 0$ beyond the
-    modes and $0^0 = 1$; the spectrum of the tangent kernel there. The largest is $L\sigma_1^{2-2/L}$; with more inputs
-    than outputs the smallest is $\sigma_{\min}^{2-2/L}$. The loss falls like $e^{-2\lambda_{\min}t}$ in the end. All
-    other eigenvalues vanish. Pure.
-
-    Args:
-        sigma: Singular values of the task, in any order.
-        inp: Input width $d_0$.
-        depth: $L$.
-        out: Output width $d_L$; as many as there are singular values by default.
-
-    Returns:
-        Eigenvalues in ascending order.
-
-    Example:
-        >>> balanced_spectrum(jnp.array([4.0, 1.0]), 3, 2).tolist()  # sums of two singular values, or one alone
-        [1.0, 2.0, 4.0, 5.0, 5.0, 8.0]
-    """
-    where = "balanced_spectrum"
-    check_x64(where)
-    values = checked_sigma(where, sigma)
-    modes = values.shape[0]
-    check_count(where, "inp", inp, at_least=modes)
-    out = modes if out is None else out
-    check_count(where, "out", out, at_least=modes)
-    check_count(where, "depth", depth, at_least=1)
-    return _balanced(values, int(inp), int(depth), int(out))
-
-
-@functools.partial(jax.jit, static_argnames=("inp", "depth", "out"))
-def _balanced(values: Float[Array, " modes"], inp: int, depth: int, out: int) -> Float[Array, " eigenvalues"]:
-    left, right = (jnp.pad(values, (0, size - values.shape[0])) ** (2 / depth) for size in (out, inp))
-    terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in range(depth)]
-    return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
-
-
-def descent_threshold(task: object, depth: int | None = None) -> Float[Array, ""]:
-    r"""Learning rate $2/(L\sigma_1^{2-2/L})$ above which gradient descent cannot settle at a balanced minimum.
-
-    The largest Hessian eigenvalue there is $L\sigma_1^{2-2/L}$.
-
-    Args:
-        task: Singular values of the task, or a problem: a `DeepLinear` network without bottleneck that learns a whole
-            matrix from white inputs.
-        depth: $L$; that of the network where a problem is given.
-
-    Returns:
-        The threshold.
-
-    Raises:
-        HypothesisError: The inputs of the problem are not white, or the network has a bottleneck.
-
-    Example:
-        >>> float(descent_threshold(jnp.array([4.0, 1.0]), 2))
-        0.25
-    """
-    where = "descent_threshold"
-    check_x64(where)
-    if isinstance(task, Problem):
-        sigma, depth = _task_of(where, task, depth)
-    else:
-        sigma = checked_sigma(where, task)
-        if depth is None:
-            raise TypeError(f"{where}: depth must be given with singular values.")
-    check_count(where, "depth", depth, at_least=1)
-    top = jnp.max(sigma)
-    if is_concrete(top):
-        check_number(where, "the largest singular value", top, above=0)
-    return 2 / (depth * top ** (2 - 2 / depth))
-
-
-def _task_of(where: str, problem: Problem, depth: int | None) -> tuple[Float[Array, " modes"], int]:
-    """Singular values and depth of a problem on white inputs."""
-    reduction = reduction_of(problem)
-    network = problem.model
-    assert isinstance(network, DeepLinear)  # a reduction has no other
-    if depth is not None and depth != network.depth:
-        raise ValueError(f"{where}: depth must be that of the network, {network.depth}, but is {depth}.")
-    if float(reduction.white) > WHITE:
-        raise HypothesisError(
-            "white inputs", float(reduction.white), WHITE, "Whiten the inputs, or take the Hessian itself."
-        )
-    missing = min(network.widths[0], network.widths[-1]) - min(network.widths)
-    if missing > 0:
-        raise HypothesisError("no bottleneck", float(missing), 0.0, "Take the Hessian at the minimum itself.")
-    return reduction.sigma, network.depth
-
-
+@entry
 def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: float = LOWEST) -> Float[Array, ""]:
     r"""Largest ratio $F(t)/(F(0)\,e^{-2kt})$ along a run: a rate $k$ that holds gives at most 1.
 
@@ -496,20 +379,61 @@ def _excess(at: Array, values: Array, rate: Any, lowest: Any) -> Float[Array, ""
     return jnp.exp(jnp.max(jnp.where(seen, logs, -jnp.inf)))
 
 
+# --- Eigenvalues of conserved quantities ------------------------------------------------------------------------------
+
+
+def _pyramid_picks(widths: tuple[int, ...], values: Sequence[Any], pivot: int) -> list[Any]:
+    """The factors of a pyramid from the eigenvalues of every $C_i$ in ascending order."""
+    return [
+        _signed(own, i, pivot)[widths[i] - (widths[i - 1] if i < pivot else widths[i + 1])]
+        for i, own in enumerate(values, start=1)
+    ]
+
+
+def _cumulative_picks(widths: tuple[int, ...], values: Sequence[Any], pivot: int) -> tuple[list[Any], list[Any]]:
+    """The factors of a cumulative bound, and the lowest eigenvalue of each matrix that must be semi-definite."""
+    signed = [_signed(own, i, pivot) for i, own in enumerate(values, start=1)]
+    picked = [own[widths[i] - (widths[0] if i < pivot else widths[-1])] for i, own in enumerate(signed, start=1)]
+    down = list(itertools.accumulate(reversed(picked[: pivot - 1])))
+    return [*reversed(down), *itertools.accumulate(picked[pivot - 1 :])], [own[0] for own in signed]
+
+
+def _signed(values: Any, i: int, pivot: int) -> Any:
+    """Eigenvalues of $-C_i$ below the pivot and of $C_i$ from it on, in ascending order."""
+    return -values[::-1] if i < pivot else values
+
+
+class _Interfaces(NamedTuple):
+    """What bounds for all times are made of, on the host: eigenvalues of every $C_i$ and the largest squared layer."""
+
+    widths: tuple[int, ...]
+    values: list[np.ndarray]
+    largest: float
+
+
+def _interfaces(where: str, params: Params) -> _Interfaces:
+    layers = host_layers(where, params)
+    with np.errstate(over="ignore", invalid="ignore"):
+        matrices = [above.T @ above - below @ below.T for below, above in itertools.pairwise(layers)]
+        largest = max(float(np.sum(layer**2)) for layer in layers)
+    check_range(where, largest, *matrices)
+    return _Interfaces(widths_of(layers), [np.linalg.eigvalsh(matrix) for matrix in matrices], largest)
+
+
 # --- Hypotheses -------------------------------------------------------------------------------------------------------
 
 
-def _pyramid(where: str, params: Params, pivot: int) -> Rate:
-    network = network_of(where, params)
-    _check_pivot(where, pivot, network)
-    refusal = _pyramid_widths(network.widths, pivot)
+def _pyramid(where: str, given: _Interfaces, pivot: int) -> Rate:
+    widths = given.widths
+    check_count(where, "pivot", pivot, at_least=1, at_most=len(widths) - 1)
+    refusal = _pyramid_widths(widths, pivot)
     if refusal:
         return Rate("pyramid", pivot, None, refusal)
-    factors = np.asarray(pyramid_factors(params, pivot))
-    rounding = POSITIVE * max(float(np.sum(np.asarray(layer) ** 2)) for layer in params)
+    factors = _pyramid_picks(widths, given.values, pivot)
+    rounding = POSITIVE * given.largest
     for i, factor in enumerate(factors, start=1):
         if not factor > rounding:
-            wanted, sign = (network.widths[i - 1], "-") if i < pivot else (network.widths[i + 1], "")
+            wanted, sign = (widths[i - 1], "-") if i < pivot else (widths[i + 1], "")
             many = "1 positive eigenvalue" if wanted == 1 else f"{wanted} positive eigenvalues"
             which = "the largest" if wanted == 1 else f"number {wanted} from the top"
             value = f"{factor:.3g}" if factor < -rounding else "0 to rounding"
@@ -518,14 +442,13 @@ def _pyramid(where: str, params: Params, pivot: int) -> Rate:
     return Rate("pyramid", pivot, float(np.prod(factors)))
 
 
-def _cumulative(where: str, params: Params, pivot: int) -> Rate:
-    network = network_of(where, params)
-    _check_pivot(where, pivot, network)
-    refusal = _cumulative_widths(network.widths)
+def _cumulative(where: str, given: _Interfaces, pivot: int) -> Rate:
+    check_count(where, "pivot", pivot, at_least=1, at_most=len(given.widths) - 1)
+    refusal = _cumulative_widths(given.widths)
     if refusal:
         return Rate("cumulative", pivot, None, refusal)
-    terms = cumulative_factors(params, pivot)
-    slack = float(terms.slack)
+    factors, lowest = _cumulative_picks(given.widths, given.values, pivot)
+    slack = min(lowest, default=np.inf) / (given.largest or 1.0)
     if not slack >= -SEMIDEFINITE:
         return Rate(
             "cumulative",
@@ -534,7 +457,7 @@ def _cumulative(where: str, params: Params, pivot: int) -> Rate:
             "C_i must be negative semi-definite below the pivot and positive semi-definite from it on, but is missed "
             f"by {-slack:.3g} of the squared norm of the layers",
         )
-    return Rate("cumulative", pivot, float(np.prod(np.maximum(np.asarray(terms.factors), 0.0))))
+    return Rate("cumulative", pivot, float(np.prod(np.maximum(factors, 0.0))))
 
 
 def _pyramid_widths(widths: tuple[int, ...], pivot: int) -> str:
@@ -554,7 +477,3 @@ def _cumulative_widths(widths: tuple[int, ...]) -> str:
     if len(widths) > 2 and min(widths[1:-1]) < outer:
         return f"hidden widths must be at least {outer}, as input and output are, but one is {min(widths[1:-1])}"
     return ""
-
-
-def _check_pivot(where: str, pivot: int, network: DeepLinear) -> None:
-    check_count(where, "pivot", pivot, at_least=1, at_most=network.depth)

@@ -28,6 +28,7 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    entry,
     near_name,
 )
 from deeplinear.landscape._arguments import checked_network
@@ -142,6 +143,7 @@ def _velocity(reduction: Reduction, params: Params, metric: str) -> Params:
     return (first, *rest)
 
 
+@entry
 def diagonal_target(sigma: Float[Array, " modes"], out: int, inp: int) -> Matrix:
     r"""$\Sigma$ of shape (out, in) with given diagonal.
 
@@ -159,6 +161,7 @@ def _diagonal(values: Float[Array, " modes"], out: int, inp: int) -> Matrix:
     return jnp.zeros((out, inp), values.dtype).at[place, place].set(values)
 
 
+@entry(instead="reduce the data outside of the transformation")
 def reduce_data(inputs: Any, outputs: Any) -> Reduction:
     r"""Standard form of $\tfrac12\|Y - \bar W_{L:1}X\|_F^2$ (a sum over samples).
 
@@ -197,6 +200,7 @@ def reduce_data(inputs: Any, outputs: Any) -> Reduction:
     return _of_samples(x, y)
 
 
+@entry(instead="reduce the problem outside of the transformation")
 def reduction_of(problem: Problem) -> Reduction:
     """Standard form of the task of a problem.
 
@@ -315,6 +319,7 @@ class Assumptions(eqx.Module):
         return self.partial_sums_distinct
 
 
+@entry(instead="call it outside of the transformation")
 def check_assumptions(sigma: Any, widths: tuple[int, ...]) -> Assumptions:
     r"""Which standing assumptions on the task and the widths hold.
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, as_array, check_number
+from deeplinear.core import Array, Matrix, Params, as_array, check_number, entry
 from deeplinear.landscape._arguments import check_range, network_of
 from deeplinear.models import DeepLinear, balancedness, lambda_estimate
 
@@ -19,6 +19,7 @@ TOLERANCE = 1e-8
 """Largest defect that counts as none: far above rounding, far below what one sees in a picture."""
 
 
+@entry
 def alignment_defect(params: Params) -> Float[Array, ""]:
     r"""How far layers are from $W_l = U_l \Lambda_l U_{l-1}^\top$ with orthogonal $U_l$ and diagonal $\Lambda_l$.
 
@@ -52,10 +53,11 @@ def _alignment(params: Params) -> Float[Array, ""]:
         above = [network.partial_product(unit, b, i + 1) for b in range(i + 1, network.depth + 1)]
         family = [w @ w.T for w in below] + [w.T @ w for w in above]
         for x, y in itertools.combinations(family, 2):
-            largest = jnp.maximum(largest, jnp.linalg.norm(x @ y - y @ x))
+            largest = jnp.maximum(largest, _length(x @ y - y @ x))
     return largest
 
 
+@entry
 def decoupling_defect(params: Params) -> Float[Array, ""]:
     r"""How far layers are from aligned ones whose outer bases are the coordinates, $U_0 = I$ and $U_L = I$.
 
@@ -89,11 +91,12 @@ def _decoupling(params: Params) -> Float[Array, ""]:
         r = network.partial_product(unit, i, 1)
         b = network.partial_product(unit, network.depth, i + 1).T
         crossed = jnp.einsum("ik,jk->kij", r[:, :modes], b[:, :modes])
-        turned = jnp.linalg.norm(crossed - jnp.swapaxes(crossed, 1, 2), axis=(1, 2))
+        turned = _length(crossed - jnp.swapaxes(crossed, 1, 2))
         parts += [_off_diagonal(r.T @ r), _off_diagonal(b.T @ b), _off_diagonal(b.T @ r), jnp.max(turned)]
     return jnp.max(jnp.stack(parts))
 
 
+@entry
 def diagonal_defect(params: Params) -> Float[Array, ""]:
     r"""Largest Frobenius norm of the off-diagonal part of a layer, relative to its spectral norm.
 
@@ -171,6 +174,7 @@ class Structure:
         return ", ".join(self.names).replace("_", "-") or "no structure"
 
 
+@entry(instead="use alignment_defect, decoupling_defect and diagonal_defect")
 def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
     """Which structures the layers of a network have, with the defects they are told by. Host-side.
 
@@ -216,4 +220,10 @@ def _unit(params: Params) -> tuple[DeepLinear, Params]:
 
 def _off_diagonal(matrix: Matrix) -> Float[Array, ""]:
     """Frobenius norm of the part off the main diagonal of a rectangular matrix."""
-    return jnp.linalg.norm(jnp.where(jnp.eye(*matrix.shape, dtype=bool), 0.0, matrix))
+    return _length(jnp.where(jnp.eye(*matrix.shape, dtype=bool), 0.0, matrix))
+
+
+def _length(matrices: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch"]:
+    """Frobenius norms, with derivative 0 where a matrix vanishes: there a defect is smallest."""
+    squares = jnp.sum(matrices**2, axis=(-2, -1))
+    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)

@@ -7,7 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, check_finite, check_number, check_x64, inner, norm
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    check_finite,
+    check_number,
+    check_result,
+    check_x64,
+    entry,
+    inner,
+    norm,
+)
 from deeplinear.landscape._arguments import check_pair
 from deeplinear.models import (
     Completion,
@@ -28,6 +39,7 @@ NOISE = 1e-10
 """Coefficients of a line below this share of the terms they are made of are taken for rounding."""
 
 
+@entry
 def variations(params: Params, direction: Params) -> tuple[Matrix, ...]:
     r"""Coefficients $\rho_0, \dots, \rho_L$ of $\prod_l (W_l + \epsilon V_l) = \sum_k \epsilon^k \rho_k$.
 
@@ -53,9 +65,10 @@ def variations(params: Params, direction: Params) -> tuple[Matrix, ...]:
         kept = [layer @ c for c in coefficients]
         moved = [move @ c for c in coefficients]
         coefficients = [kept[0], *(a + b for a, b in zip(kept[1:], moved[:-1], strict=True)), moved[-1]]
-    return tuple(coefficients)
+    return check_result("variations", tuple(coefficients))
 
 
+@entry
 def line_polynomial(problem: Problem, params: Params, direction: Params) -> Float[Array, " coefficients"]:
     r"""Coefficients $c_0, \dots, c_{2L}$ of the loss $\epsilon \mapsto \mathcal L(W + \epsilon V)$.
 
@@ -102,7 +115,7 @@ def line_polynomial(problem: Problem, params: Params, direction: Params) -> Floa
     penalty = (0.5 * inner(params, params), inner(params, direction), 0.5 * inner(direction, direction))
     for k, term in enumerate(penalty):
         coefficients[k] = coefficients[k] + problem.l2 * term
-    return jnp.stack(coefficients)
+    return check_result("line_polynomial", jnp.stack(coefficients))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +167,7 @@ class DescentOrder:
         return "\n".join(f"{label:<15} {text}" for label, text in self.rows())
 
 
+@entry(instead="use line_polynomial")
 def first_descent_order(
     problem: Problem, params: Params, direction: Params, *, tolerance: float = NOISE
 ) -> DescentOrder:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, Trajectory, check_number, check_x64, spectrum, unflatten
+from deeplinear.core import HypothesisError, Params, Trajectory, check_number, check_x64, entry, spectrum, unflatten
 from deeplinear.landscape._arguments import Signature, set_name
 from deeplinear.landscape._reduction import WEAK, Reduction, reduction_of
 from deeplinear.models import Problem, checked_problem
@@ -159,6 +159,7 @@ class Itinerary:
         return "\n".join([*(line.rstrip() for line in lines), *self.notes])
 
 
+@entry(instead="call it outside of the transformation")
 def itinerary(problem: Problem, trajectory: Trajectory, *, close: float = CLOSE) -> Itinerary:
     r"""Plateaus of a run: the saddle each belongs to, how close and how long, and what was learnt on leaving.
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
@@ -104,7 +103,7 @@ def _take(array: Array, index: Array) -> Array:
     """Rows of an array; the indices were checked when the tiles were made."""
     if not is_program(array, index):
         return array[index]
-    return jnp.asarray(array).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return xp.asarray(array).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _by_rows(array: Matrix) -> Matrix:

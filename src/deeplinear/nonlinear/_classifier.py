@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Float, Int, Key, Real, UInt8
 
-from deeplinear.core import RESULTS, Array, NumericalError, check_count, check_number, near_name
+from deeplinear.core import RESULTS, Array, NumericalError, check_count, check_number, entry, near_name
 from deeplinear.models import Images
 from deeplinear.nonlinear._convolutional import BATCH
 
@@ -99,6 +99,7 @@ class ClassifierTraining(NamedTuple):
     test_accuracy: Float[np.ndarray, " epochs"]
 
 
+@entry
 def augmented(
     key: Key[Array, ""], images: Real[Array, "batch channels rows columns"], *, flips: bool, crop: int
 ) -> Real[Array, "batch channels rows columns"]:
@@ -123,6 +124,7 @@ def augmented(
     return images
 
 
+@entry(instead="call it outside of the transformation")
 def train_classifier(
     network: Any,
     state: eqx.nn.State | None,

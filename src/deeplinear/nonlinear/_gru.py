@@ -24,7 +24,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float, Key
 
-from deeplinear.core import Array, check_count, check_finite, check_number, check_shape
+from deeplinear.core import Array, check_count, check_finite, check_number, check_shape, entry
 
 Number = float | int | Float[Array, ""]
 
@@ -105,6 +105,7 @@ def _outputs(gru: GRU, inputs: Float[Array, "*batch times inputs"]) -> Float[Arr
     return jnp.swapaxes(states @ gru.readout.T, 0, 1).reshape(*inputs.shape[:-1], gru.readout.shape[0])
 
 
+@entry
 def normal_gru(
     key: Key[Array, ""],
     states: int,
@@ -133,6 +134,7 @@ def normal_gru(
     return _drawn(key, template, jnp.asarray(scale, template.dtype), "normal")
 
 
+@entry
 def uniform_gru(
     key: Key[Array, ""],
     states: int,
@@ -163,6 +165,7 @@ def uniform_gru(
     return _drawn(key, template, jnp.asarray(scale, template.dtype) / states**0.5, "uniform")
 
 
+@entry
 def gru_from_weights(weight_ih: Any, weight_hh: Any, bias_ih: Any, bias_hh: Any, readout: Any) -> GRU:
     r"""The network with given arrays, which are laid out as PyTorch has them: gates in the order $r$, $z$, $n$.
 
@@ -213,6 +216,7 @@ def every_output(length: int, window: int) -> Float[Array, " window"]:
     return jnp.asarray((_seen("every_output", length, window) < length) / length, dtype=float)
 
 
+@entry
 def sequence_loss(
     gru: GRU,
     inputs: Float[Array, "batch times inputs"],

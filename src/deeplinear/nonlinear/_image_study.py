@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number, near_name
+from deeplinear.core import check_count, check_number, entry, near_name
 from deeplinear.models import Images
 from deeplinear.nonlinear._classifier import Protocol, train_classifier
 from deeplinear.nonlinear._convolutional import RESNET_BLOCKS, VGG_LAYERS, resnet, vgg
@@ -372,6 +372,7 @@ def _together(found: list[list[dict[str, np.ndarray]]]) -> dict[str, Any]:
     }
 
 
+@entry(instead="use jax.numpy.repeat")
 def enlarged(data: Images, least: int = 16) -> Images:
     """Tiny images for networks that halve them four times: each pixel repeated until a side has `least` or more.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Float, Key
 
-from deeplinear.core import Array, check_count, check_number
+from deeplinear.core import Array, check_count, check_number, entry
 
 
 class ReLUNetwork(eqx.Module):
@@ -36,6 +36,7 @@ class ReLUNetwork(eqx.Module):
         return self.weights[-1] @ signal, state
 
 
+@entry
 def gaussian_relu(
     key: Key[Array, ""], widths: Sequence[int], *, scale: float = 2**0.5, dtype: DTypeLike | None = None
 ) -> ReLUNetwork:
@@ -62,6 +63,7 @@ def gaussian_relu(
     )
 
 
+@entry
 def identity_relu(
     key: Key[Array, ""],
     widths: Sequence[int],

@@ -153,8 +153,8 @@ GRU_STUDIES = {
         teacher_steps=400,
         together=True,
     ),
-    "paper": GRUStudy(),
-    "large": GRUStudy(
+    "small": GRUStudy(),
+    "paper": GRUStudy(
         teacher_states=10,
         states=100,
         lengths=(10, 20, 30, 40, 50, 60),
@@ -170,7 +170,7 @@ GRU_STUDIES = {
         dtype="float32",
     ),
 }
-"""Studies by size: seconds, a minute or two on two cores, and the full size of the paper for a GPU."""
+"""Studies by size: seconds; a minute or two on two cores; the size of the paper, ten minutes on a large GPU."""
 
 
 def run_gru_study(study: GRUStudy, *, progress: Callable[[float, str], None] | None = None) -> dict[str, np.ndarray]:

@@ -23,7 +23,9 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_shape,
+    entry,
     is_concrete,
+    no_gradient,
 )
 from deeplinear.nonlinear._gru import GRU, Number, normal_gru, sequence_loss
 
@@ -72,6 +74,7 @@ class SequenceExtrapolation(NamedTuple):
 # the one of optax raises numbers to an integer power, which strict promotion of dtypes refuses.
 
 
+@entry
 def adam_start(params: PyTree) -> Moments:
     """Moments before the first step of Adam.
 
@@ -87,6 +90,7 @@ def _zeros_like(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.zeros_like, tree)
 
 
+@entry
 def adam_step(
     params: Tree, gradient: Tree, moments: Moments, done: Int[Array, ""], lr: Float[Array, ""]
 ) -> tuple[Tree, Moments]:
@@ -149,6 +153,7 @@ def _sequences(
     return jnp.swapaxes(drawn, 0, 1)
 
 
+@entry
 def gru_response(gru: GRU, times: int) -> Float[Array, " times"]:
     """Outputs for the input 1, 0, 0, ... of a network with one input and one output.
 
@@ -178,6 +183,7 @@ def _response(gru: GRU, times: int) -> Float[Array, " times"]:
     return gru.outputs(impulse)[:, 0]
 
 
+@entry
 def gru_teacher(
     key: Key[Array, ""],
     target: Float[Array, " times"],
@@ -213,6 +219,12 @@ def gru_teacher(
     check_finite(where, "target", target)
     check_count(where, "steps", steps, at_least=1)
     check_number(where, "lr", lr, above=0)
+    target, scale, lr = (
+        no_gradient(
+            "nonlinear.gru_teacher", name, value, instead="use gru_response and adam_step in a loop of your own"
+        )
+        for name, value in (("target", target), ("scale", scale), ("lr", lr))
+    )
     start = normal_gru(key, states, scale=scale, dtype=dtype)
     rate = jnp.asarray(lr, start.dtype)
     return fitted_gru(start, target.astype(start.dtype), steps=jnp.asarray(steps), lr=rate)
@@ -232,6 +244,7 @@ def fitted_gru(start: GRU, target: Float[Array, " times"], steps: Int[Array, ""]
     return jax.lax.fori_loop(jnp.zeros_like(steps), steps, body, (start, adam_start(start)))[0]
 
 
+@entry(instead="use sequence_loss and adam_step in a loop of your own")
 def train_gru(
     students: GRU,
     teachers: GRU,
@@ -342,6 +355,7 @@ def _advance(
     return jax.lax.fori_loop(first, last, body, start)
 
 
+@entry
 def sequence_extrapolation(
     outputs: Float[Array, "*members sequences times outputs"],
     targets: Float[Array, "*members sequences times outputs"],

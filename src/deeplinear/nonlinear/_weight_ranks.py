@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import check_finite, spectrum_effective_rank, spectrum_stable_rank
+from deeplinear.core import check_finite, entry, spectrum_effective_rank, spectrum_stable_rank
 
 LAYOUTS = {"OIHW": (1, 0), "HWIO": (-2, -1)}
 """Axes of a kernel's inputs and outputs; PyTorch and equinox have the first layout."""
@@ -27,6 +27,7 @@ AVERAGES = {"all but last": slice(0, -1), "hidden": slice(1, -1)}
 """Layers that an average is over, by its name; hidden ones are those between the first and the last."""
 
 
+@entry(instead="use jax.numpy.reshape")
 def unfolded(kernel: Any, layout: str = "OIHW") -> Float[np.ndarray, "in rest"]:
     r"""A convolution's kernel as the matrix $c_{\text{in}} \times (c_{\text{out}} k_1 k_2)$; a matrix is left as it is.
 
@@ -120,6 +121,7 @@ def _is_layer(name: str, shape: tuple[int, ...]) -> bool:
     return len(shape) >= 2 and not added
 
 
+@entry(instead="use core.effective_rank and core.stable_rank of each layer")
 def weight_ranks(tensors: Mapping[str, Any], layout: str = "OIHW") -> WeightRanks:
     """Ranks of the layers among named arrays, such as a saved network: those with two axes or more.
 
@@ -157,6 +159,7 @@ def weight_ranks(tensors: Mapping[str, Any], layout: str = "OIHW") -> WeightRank
     return WeightRanks(tuple(found))
 
 
+@entry(instead="use jax.tree.leaves")
 def layer_tensors(network: Any) -> dict[str, np.ndarray]:
     """Matrices and kernels of an equinox network by name, in the order of its fields.
 

@@ -17,6 +17,9 @@ MOST_MODES = 6
 NAMED = 12
 """Up to so many critical values have their names written."""
 
+WEAK = 1e-9
+"""Modes below this share of the strongest one make no critical values of their own."""
+
 LINEAR = 1e-3
 """Share of the largest eigenvalue below which the axis of eigenvalues is linear at the most."""
 
@@ -56,9 +59,13 @@ def _strengths(axes: "Axes", found: Portrait) -> None:
     last = len(found.layer_singular_values) + 1
     axes.plot(np.full(len(found.singular_values), last), found.singular_values, "s", color=COLOURS[1], label="product")
     ticks = [*map(str, range(1, last)), "product"]
+    compared = found.whitened_singular_values
+    if compared is not None and not found.white:
+        ticks.append("whitened")  # what the modes of the task compare with
+        axes.plot(np.full(len(compared), len(ticks)), compared, "s", color=COLOURS[1], fillstyle="none")
     if found.sigma is not None:
-        axes.plot(np.full(len(found.sigma), last + 1), found.sigma, "D", color=COLOURS[2], label="task")
         ticks.append("task")
+        axes.plot(np.full(len(found.sigma), len(ticks)), found.sigma, "D", color=COLOURS[2], label="task")
     axes.set_xticks(range(1, len(ticks) + 1), ticks, rotation=0 if len(ticks) < 8 else 90)
     axes.set_xlabel("layer")
     axes.set_ylabel("singular values")
@@ -68,18 +75,20 @@ def _strengths(axes: "Axes", found: Portrait) -> None:
 
 def _ladder(axes: "Axes", found: Portrait) -> None:
     assert found.sigma is not None and found.loss is not None
-    values = critical_values(found.sigma)
-    total = max(values.values())
-    constant = 0.0
-    if found.place is not None and found.place.critical_value is not None and found.place.signature is not None:
-        constant = found.place.critical_value - values[found.place.signature]
+    positive = found.sigma[found.sigma > WEAK * found.sigma[0]]
+    most = min(len(positive), *found.widths)
+    left = 0.5 * float(np.sum(found.sigma[len(positive) :] ** 2)) + (found.constant or 0.0)
+    table = critical_values(positive) if len(positive) else {(): 0.0}
+    least = most if len(found.widths) == 2 else 0  # a single layer has no critical point but the minimum
+    values = {signature: value + left for signature, value in table.items() if least <= len(signature) <= most}
+    lowest, total = min(values.values()), max(values.values()) - min(values.values())
     labels = {True: "strongest modes first", False: "others"}
     for signature, value in values.items():
         greedy = signature == tuple(range(1, len(signature) + 1))
         colour = COLOURS[0] if greedy else REST
         axes.plot(
             [len(signature) - 0.3, len(signature) + 0.3],
-            [value + constant] * 2,
+            [value] * 2,
             color=colour,
             linewidth=2,
             label=labels.pop(greedy, "_"),
@@ -88,18 +97,18 @@ def _ladder(axes: "Axes", found: Portrait) -> None:
             name = "{" + ",".join(map(str, signature)) + "}" if signature else "∅"
             axes.annotate(
                 name,
-                (len(signature), value + constant),
+                (len(signature), value),
                 (0, 3),
                 textcoords="offset points",
                 ha="center",
                 fontsize="x-small",
             )
     axes.axhline(found.loss, color=COLOURS[1], linestyle="--", label="loss of these weights")
-    axes.set_xticks(range(len(found.sigma) + 1))
+    axes.set_xticks(range(most + 1))
     axes.set_xlabel("number of modes learnt")
     axes.set_ylabel("loss")
-    low, high = -0.05 * total + constant, max(1.1 * total + constant, 1.05 * found.loss)
-    axes.set_ylim(low, low + 1.4 * (high - low))  # room for the legend above
+    span = max(1.1 * total, 1.05 * (found.loss - lowest)) or abs(lowest) or 1.0
+    axes.set_ylim(lowest - 0.05 * span, lowest + 1.4 * span)  # room for the legend above
     axes.legend(loc="upper right", fontsize="small")
     axes.set_title("critical values")
 
@@ -128,4 +137,5 @@ def _hessian(axes: "Axes", found: Portrait) -> None:
     axes.set_xlabel("number of the eigenvalue")
     axes.set_ylabel("eigenvalue of the Hessian")
     axes.legend(loc="upper left", fontsize="small")
-    axes.set_title("curvature" if found.hessian.complete else "curvature, both ends")
+    ends = {"both": ", both ends", "largest": ", upper end", "smallest": ", lower end"}
+    axes.set_title("curvature" + ("" if found.hessian.complete else ends[found.hessian.which]))

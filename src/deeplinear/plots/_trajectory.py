@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from deeplinear.core import RESULTS, Trajectory, near_name
+from deeplinear.core import RESULTS, Trajectory, near_name, replacing
 from deeplinear.plots._style import COLOURS, PANEL, REST, THIN, need_matplotlib, paper_style
 
 if TYPE_CHECKING:
@@ -235,6 +235,8 @@ def save_figure(
 ) -> list[Path]:
     """Write a figure in several formats beside each other: `path.png`, `path.svg`.
 
+    Each file is there as a whole or not at all.
+
     Args:
         figure: Figure of matplotlib.
         path: Path without the ending.
@@ -244,12 +246,12 @@ def save_figure(
         Paths of the files.
     """
     stem = Path(path)
-    stem.parent.mkdir(parents=True, exist_ok=True)
     written = []
     with paper_style():
         for ending in formats:
             file = stem.with_name(f"{stem.name}.{ending}")
             metadata: dict[str, Any] = {"Date": None} if ending == "svg" else {}
-            figure.savefig(file, dpi=200, metadata=metadata)
+            with replacing(file) as part:
+                figure.savefig(part, format=ending, dpi=200, metadata=metadata)
             written.append(file)
     return written

@@ -18,6 +18,7 @@ from deeplinear.core import (
     entries,
     entry,
     flatten,
+    frobenius,
     is_concrete,
     norm,
     nuclear_norm,
@@ -94,7 +95,7 @@ def weights(t: Time, params: Params, problem: Problem) -> Float[Array, " size"]:
 @probe(dims=("layer",))
 def layer_norms(t: Time, params: Params, problem: Problem) -> Float[Array, " depth"]:
     r"""Frobenius norm $\|W_l\|_F$ of every layer."""
-    return xp.stack([xp.linalg.norm(layer) for layer in params])
+    return xp.stack([frobenius(layer) for layer in params])
 
 
 @probe(dims=("pair",))

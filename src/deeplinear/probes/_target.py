@@ -218,4 +218,4 @@ class HeldOutError(AbstractProbe):
     def __call__(self, t: Time, params: Params, problem: Problem) -> Float[Array, ""]:
         matrix = problem.product(params)
         check_shape("HeldOutError", "target", self.target, matrix.shape)
-        return xp.sqrt(xp.sum(self.hidden * (matrix - self.target) ** 2) / xp.sum(self.hidden))
+        return frobenius(self.hidden * (matrix - self.target)) / xp.sqrt(xp.sum(self.hidden))

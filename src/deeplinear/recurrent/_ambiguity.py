@@ -350,7 +350,14 @@ class _Programme(NamedTuple):
     def narrowest(
         self, points: np.ndarray, room: np.ndarray, sign: float, dual: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Points with less room under the dual polynomial than their neighbours, and where around each it is least."""
+        """Where the room under the dual polynomial is least: a point next to each place, the place and its room."""
+        given = points
+        if len(points) < GRID:  # the least room may lie between two points that both have more than a third
+            fine = np.cos(np.pi * np.arange(GRID) / (GRID - 1))
+            fine = fine[np.abs(fine[:, None] - points).min(axis=1) > BESIDE**2]
+            order = np.argsort(np.concatenate([points, fine]))
+            points = np.concatenate([points, fine])[order]
+            room = np.concatenate([room, sign * self.power(fine) - dual @ _chebyshev(len(dual), fine)])[order]
         padded = np.concatenate([[np.inf], room, [np.inf]])
         near = np.flatnonzero((room <= padded[:-2]) & (room <= padded[2:]))
         low, high = points[np.maximum(near - 1, 0)], points[np.minimum(near + 1, len(points) - 1)]
@@ -363,6 +370,8 @@ class _Programme(NamedTuple):
             best = np.argmin(seen, axis=1)
             low, high = trial[rows, np.maximum(best - 1, 0)], trial[rows, np.minimum(best + 1, PARTS)]
             places, least = trial[rows, best], seen[rows, best]
+        if given is not points:
+            near = np.minimum(np.searchsorted(given, places), len(given) - 1)
         return near, places, least
 
     def misfit(self) -> float:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, entry, frobenius, is_concrete
 from deeplinear.models import System, checked_system
 
 DIAGONAL = 1e-12
@@ -60,7 +60,7 @@ def balance_ratio(system: Any) -> Float[Array, ""]:
 
 @jax.jit
 def _ratio(first: Matrix, output: Matrix) -> Float[Array, ""]:
-    return jnp.linalg.norm(first - output.T) / jnp.linalg.norm(first + output.T)
+    return frobenius(first - output.T) / jnp.linalg.norm(first + output.T)
 
 
 @entry(sized=("system",))

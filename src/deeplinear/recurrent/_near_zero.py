@@ -29,6 +29,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    frobenius,
     is_concrete,
     near_name,
 )
@@ -217,10 +218,10 @@ def near_zero_ratios(system: Any, first: Any) -> NearZeroRatios:
 
 @jax.jit
 def _ratios(system: System, first: Float[Array, ""]) -> NearZeroRatios:
-    plus = jnp.linalg.norm(system.input + system.output.T)
-    minus = jnp.linalg.norm(system.input - system.output.T)
+    plus = frobenius(system.input + system.output.T)
+    minus = frobenius(system.input - system.output.T)
     growing, decaying = jnp.where(first > 0, plus, minus), jnp.where(first > 0, minus, plus)
-    return NearZeroRatios(growing, decaying / growing, jnp.linalg.norm(system.transition) / growing)
+    return NearZeroRatios(growing, decaying / growing, frobenius(system.transition) / growing)
 
 
 @entry(instead="call it outside of jit, vmap and grad; the formula is in its description")

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from deeplinear.dynamics import Progress
-from deeplinear.experiments import Tick
-
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from deeplinear.dynamics import Progress
+    from deeplinear.experiments import Tick
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def _bar(description: str, console: "Console | None", *, state: str) -> Iterator
 @contextmanager
 def progress_bar(
     description: str = "running", *, console: "Console | None" = None
-) -> Iterator[Callable[[Progress], None]]:
+) -> Iterator[Callable[["Progress"], None]]:
     """Show how far a run is; gives the callback for the argument `progress` of `simulate` and `ensemble`.
 
     The bar stands on the error stream, disappears at the end and is not drawn where that stream is no terminal. A run
@@ -39,7 +39,7 @@ def progress_bar(
     """
     with _bar(description, console, state="compiling") as (bar, task):
 
-        def update(now: Progress) -> None:
+        def update(now: "Progress") -> None:
             ended = f"{now.ended}/{now.members} ended, " if now.members > 1 else ""
             state = f"{ended}{now.steps:,} steps, t = {now.t:.4g}"
             known = now.fraction > 0
@@ -49,7 +49,7 @@ def progress_bar(
 
 
 @contextmanager
-def sweep_bar(description: str = "running", *, console: "Console | None" = None) -> Iterator[Callable[[Tick], None]]:
+def sweep_bar(description: str = "running", *, console: "Console | None" = None) -> Iterator[Callable[["Tick"], None]]:
     """Show how far a sweep is, how fast it goes and how long it will take; gives the callback for `experiments.run`.
 
     Args:
@@ -58,7 +58,7 @@ def sweep_bar(description: str = "running", *, console: "Console | None" = None)
     """
     with _bar(description, console, state="starting") as (bar, task):
 
-        def update(now: Tick) -> None:
+        def update(now: "Tick") -> None:
             speed = ""
             if now.rate > 0 and math.isfinite(now.left):
                 pace = f"{now.rate:.2g}/s" if now.rate >= 1 else f"{1 / now.rate:.3g} s each"

@@ -90,11 +90,10 @@ def draw_point(
 def draw_fibre(
     rng: np.random.Generator, widths: Sequence[int] = CHAIN, signature: tuple[int, ...] = (1,), vanishing: int = 1
 ) -> Network:
-    """Layers with the product of a signature, some of whose blocks vanish, the first one among them."""
+    """Layers with the product of a signature, some of whose blocks vanish, whichever they are."""
     sigma = draw_sigma(rng, min(widths[0], widths[-1]))
     blocks = [rng.standard_normal(shape) for shape in fill_shapes(tuple(widths), len(signature))]
-    others = rng.permutation(np.arange(1, len(blocks)))[: vanishing - 1]
-    for place in (0, *others):
+    for place in rng.permutation(len(blocks))[:vanishing]:
         blocks[place][:] = 0.0
     gauge = [np.eye(width) + 0.2 * rng.standard_normal((width, width)) for width in widths[1:-1]]
     layers = normal_form(sigma, widths, signature, blocks, gauge)
@@ -235,6 +234,7 @@ PROPOSITION_14 = Check(
         Violation("a layer scaled", perturbed),
     ),
     sized=_draw_level,
+    version=2,
 )
 
 
@@ -295,6 +295,7 @@ NORMAL_FORM = Check(
     violations=(Violation("another product", perturbed),),
     sized=_draw_form,
     adopt=adopt_point,
+    version=2,
 )
 
 TWO_BLOCKS = {"gradient": 1e-11, "criterion": 1e-11}
@@ -332,6 +333,7 @@ ERRATUM_TWO_BLOCKS = Check(
     printed="May be read as: all saddle points have Z_i = 0 and Z_j = 0 for some i ≠ j "
     "(size of the second smallest block).",
     printed_tolerance=1e-6,
+    version=2,
 )
 
 CHECKS = (PROPOSITION_3, PROPOSITION_14, NORMAL_FORM, ERRATUM_TWO_BLOCKS)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import zipfile
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +37,7 @@ from deeplinear.nonlinear import (
     run_convolution_study,
     run_relu_study,
 )
+from deeplinear.readers import FileError, Source, open_arrays, read_arrays
 
 if TYPE_CHECKING:
     import xarray
@@ -98,9 +98,8 @@ class Folder(MutableMapping[str, dict[str, np.ndarray]]):
 
     def __getitem__(self, name: str) -> dict[str, np.ndarray]:
         try:
-            with self._path(name).open("rb") as stream, np.load(stream) as found:
-                return dict(found)
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile):  # not there, or damaged
+            return read_arrays(open_arrays(Source.of(self._path(name), "Folder")))
+        except FileError:  # not there, or damaged
             raise KeyError(name) from None
 
     def __setitem__(self, name: str, value: dict[str, np.ndarray]) -> None:

@@ -4,6 +4,7 @@ from deeplinear.experiments._base import Experiment
 from deeplinear.experiments.catalog.exact._adapters import EXPERIMENTS as ADAPTERS
 from deeplinear.experiments.catalog.exact._continual import EXPERIMENTS as CONTINUAL
 from deeplinear.experiments.catalog.exact._curves import EXPERIMENTS as CURVES
+from deeplinear.experiments.catalog.exact._delay import EXPERIMENTS as DELAY
 from deeplinear.experiments.catalog.exact._fine_tuning import EXPERIMENTS as FINE_TUNING
 from deeplinear.experiments.catalog.exact._hierarchy import EXPERIMENTS as HIERARCHY
 from deeplinear.experiments.catalog.exact._modes import EXPERIMENTS as MODES
@@ -22,6 +23,7 @@ _ALL = (
     *MODES,
     *HIERARCHY,
     *MOVEMENT,
+    *DELAY,
     *PHASE_MAPS,
     *CONTINUAL,
     *REVERSAL,

@@ -292,7 +292,7 @@ EXPERIMENTS = (
         run=run_modes,
         plot=plot_modes,
         claims=claims_modes,
-        notes="The last time, 600, and the factor c = 2 are ours. Six starts are run and the first is drawn; those "
-        "whose waiting time is longer are left out of the claims and counted.",
+        notes="The last time, 600, is ours; the factor c = 2 is that of eq. 4.21. Six starts are run and the first is "
+        "drawn; those whose waiting time is longer are left out of the claims and counted.",
     ),
 )

@@ -199,7 +199,7 @@ EXPERIMENTS = (
         run=run_scales,
         plot=plot_scales,
         claims=claims_scales,
-        notes="The deviations, the number of starts, 30, and the factor c = 2 are ours; with c = 1 the smallest starts "
-        "have not left the neighbourhood of zero by time 100.",
+        notes="The deviations and the number of starts, 30, are ours; the factor c = 2 is that of eq. 4.21, and with "
+        "c = 1 the smallest starts have not left the neighbourhood of zero by time 100.",
     ),
 )

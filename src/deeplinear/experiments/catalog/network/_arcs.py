@@ -179,6 +179,7 @@ def claims_arcs(dataset: "xarray.Dataset", spec: Arcs) -> list[Claim]:
             "difference, relative",
             float(abs(dataset["network_loss"] - dataset["loss"]).max()) / scale,
             EXACT,
+            general=True,
         ),
         Claim.at_most(
             "The ends of the arcs are critical points: largest gradient, relative to the loss of the origin",
@@ -206,6 +207,7 @@ def claims_arcs(dataset: "xarray.Dataset", spec: Arcs) -> list[Claim]:
             "The loss on a chord is a polynomial of twice the depth: largest difference, relative",
             float(abs(dataset["chord_loss"] - dataset["chord_polynomial"]).max() / dataset["chord_loss"].max()),
             EXACT,
+            general=True,
         ),
     ]
     if spec.sigma == (10.0, 8.0, 6.0, 4.0):

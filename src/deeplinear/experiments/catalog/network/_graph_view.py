@@ -186,7 +186,12 @@ def claims_views(dataset: "xarray.Dataset", spec: Views) -> list[Claim]:
     ideal = np.asarray(spec.sigma) ** (1 / depth)
     values = np.sort(end["dense_values"].to_numpy())[::-1]
     return [
-        Claim.at_most("A is nilpotent at every moment: largest entry of the power L + 1", dataset["power"].max(), 0.0),
+        Claim.at_most(
+            "A is nilpotent at every moment: largest entry of the power L + 1",
+            dataset["power"].max(),
+            0.0,
+            general=True,
+        ),
         Claim.at_most("The singular values of A are those of all layers together: largest difference", apart, 1e-12),
         Claim.at_most(
             f"On the plateau the loss is that of a saddle with {spec.learnt} learnt: difference over the start",

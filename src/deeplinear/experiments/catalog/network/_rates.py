@@ -258,6 +258,7 @@ def claims_rates(dataset: "xarray.Dataset", spec: Rates) -> list[Claim]:
                 for run in runs
             ),
             1 + SLACK,
+            general=True,
         ),
     ]
     long = dataset.sel(start=STARTS[2])

@@ -346,7 +346,11 @@ def claims_constants(dataset: "xarray.Dataset", spec: Constants) -> list[Claim]:
         if chosen:
             bound = float(part["box"]) * part["sharp"].sel(index=chosen).to_numpy()
             worst = part["worst"].sel(chosen=chosen).to_numpy()
-            claims.append(Claim.at_most(f"{name}: worst case over bound, largest", float((worst / bound).max()), 1.0))
+            claims.append(
+                Claim.at_most(
+                    f"{name}: worst case over bound, largest", float((worst / bound).max()), 1.0, general=True
+                )
+            )
         claims.append(
             Claim.at_least(
                 f"{name}: binomial over sharp constant, least", float((part["binomial"] / part["sharp"]).min()), 1.0

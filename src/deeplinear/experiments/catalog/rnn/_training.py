@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from deeplinear.core import RESULTS, Array, HypothesisError, Params, Stack
-from deeplinear.dynamics import AbstractUpdate, Adam, Milestones, ensemble, until
+from deeplinear.dynamics import AbstractMethod, AbstractUpdate, Adam, Milestones, ensemble, until
 from deeplinear.experiments._base import Context, seed_key
 from deeplinear.models import AbstractLoss, Completion, LinearRNN, Problem, Regression, System, WhiteInputs
 from deeplinear.probes import loss
@@ -53,7 +53,7 @@ class Students(NamedTuple):
         error: $E = \max_{k\le j<H}|h_j - w_j|$.
         reference: $E_0$, that of the zero student (the largest entry of a teacher whose tail vanishes).
         balance: $\|B - C^\top\|/\|B + C^\top\|$.
-        steps: Steps of training made.
+        steps: Steps of training made; for gradient flow the time.
         broken: Whether the training left the finite numbers.
         order: States of the network.
     """
@@ -80,7 +80,7 @@ WORDS = {
     "reference": "error of the zero student, E0",
     "ratio": "extrapolation error over that of the zero student, E/E0",
     "balance": "distance from balance, |B − Cᵀ|/|B + Cᵀ|",
-    "steps": "steps of training",
+    "steps": "steps of training, or time of a flow",
     "broken": "whether the training left the finite numbers",
     "order": "states of the network",
 }
@@ -188,9 +188,9 @@ def train(
     losses: Sequence[AbstractLoss],
     targets: np.ndarray,
     lengths: np.ndarray,
-    method: AbstractUpdate,
+    method: AbstractMethod,
     *,
-    steps: int,
+    steps: float,
     stop: float | None = None,
     context: Context | None = None,
     seed: int = 0,
@@ -203,8 +203,8 @@ def train(
         losses: One for each member, made by `population_losses`, `white_losses` or `sample_losses`.
         targets: Teacher's responses up to the horizon, (members, horizon).
         lengths: Training length of each member.
-        method: Optimiser.
-        steps: Most steps.
+        method: Optimiser, or gradient flow.
+        steps: Most steps; for gradient flow the last time.
         stop: Loss in the paper's convention (sum of squares) at which a member ends before that, if any.
         context: Of the experiment, so that an interrupt reaches the training.
         seed: Of stochastic methods.
