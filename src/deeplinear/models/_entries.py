@@ -103,7 +103,7 @@ def _take(array: Array, index: Array) -> Array:
     """Rows of an array; the indices were checked when the tiles were made."""
     if not is_program(array, index):
         return array[index]
-    return xp.asarray(array).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return jax.numpy.asarray(array).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _by_rows(array: Matrix) -> Matrix:
