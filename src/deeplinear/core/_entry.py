@@ -114,7 +114,13 @@ mlir.register_lowering(_forward, lambda _, array, **__: [array])
 @overload
 def entry(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
-def entry(*, instead: str | None = None, empty: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def entry(
+    *,
+    instead: str | None = None,
+    empty: bool = False,
+    sized: tuple[str, ...] = (),
+    bounded: tuple[str, ...] = (),
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def entry(
     function: Any = None,
     /,
