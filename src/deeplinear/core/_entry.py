@@ -150,7 +150,8 @@ def entry(
         4.0
     """
     if function is None:
-        return lambda later: entry(later, instead=instead, empty=empty, sized=sized, bounded=bounded)
+        again: Any = entry
+        return lambda later: again(later, instead=instead, empty=empty, sized=sized, bounded=bounded)
     where = function.__qualname__.removesuffix(".__init__")
     package = [*(function.__module__ or "").split("."), "", ""][1]
     full = f"{package}.{where}" if package else where
