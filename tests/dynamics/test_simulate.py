@@ -1,5 +1,8 @@
 """`simulate` and `resume`: accuracy against closed forms, recording, stopping rules, limits and refusals."""
 
+import itertools
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +15,7 @@ from deeplinear.dynamics import (
     GradientFlow,
     Minibatch,
     Momentum,
+    _driver,
     resume,
     simulate,
     steady,
@@ -169,10 +173,13 @@ def test_an_interrupt_keeps_what_there_is() -> None:
     assert run.final_time == run.stats["accepted_steps"]
 
 
-def test_limits_keep_the_state_and_say_so() -> None:
+def test_limits_keep_the_state_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     few = simulate(DECAY.problem, DECAY.params, GradientFlow(1e-9), horizon=50.0, max_steps=5)
     assert few.result is RESULTS.step_limit and few.stats["accepted_steps"] == 5
     assert np.abs(few.params[0] - DECAY.product(float(few.final_time))).max() < 1e-8
+    looks = itertools.count()  # at a clock on which the limit has passed when it is looked at for the seventh time
+    clock = SimpleNamespace(monotonic=lambda: 0.0 if next(looks) < 6 else 1e12)
+    monkeypatch.setattr(_driver, "time", clock)
     brief = simulate(
         DECAY.problem, DECAY.params, GradientDescent(1e-9), horizon=1e15, every=10**9, max_steps=10**15, wall_limit=0.5
     )

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from checking import unchecked
-from deeplinear.core import HypothesisError
+from deeplinear.core import HypothesisError, TracedError
 from deeplinear.exact import PrecisionWarning, block_form, decaying_form, generic_form, overlaps
 from deeplinear.exact._two_layers import checked_two_layers
 
@@ -155,8 +154,8 @@ def test_bad_arguments_are_refused_by_the_assumption_they_break() -> None:
             form((np.eye(2), np.ones((2, 3))), target, 3.0, 1.0)
         with pytest.raises(ValueError, match=r"params\[0\] must be finite"):
             form((np.full((2, 2), np.nan), np.eye(2)), target, 3.0, 1.0)
-        with pytest.raises(TypeError, match="use propagate"):
-            jax.eval_shape(lambda t, form=form: unchecked(form)(good, target, 3.0, t).product, 1.0)
+        with pytest.raises(TracedError, match="use propagate"):
+            jax.eval_shape(lambda t, form=form: form(good, target, 3.0, t).product, 1.0)
 
 
 @pytest.mark.covers("exact:F35")

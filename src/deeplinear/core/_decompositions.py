@@ -57,7 +57,7 @@ def _full_svd(matrix: Float[Array, "rows columns"]) -> tuple[Array, Array, Array
 
 
 @_full_svd.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
     left, values, right_t = _full_svd(*primals)
     (rows, columns), modes = primals[0].shape, values.shape[0]
     seen = left.T @ tangents[0] @ right_t.T

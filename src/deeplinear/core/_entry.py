@@ -114,7 +114,13 @@ mlir.register_lowering(_forward, lambda _, array, **__: [array])
 @overload
 def entry(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
-def entry(*, instead: str | None = None, empty: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def entry(
+    *,
+    instead: str | None = None,
+    empty: bool = False,
+    sized: tuple[str, ...] = (),
+    bounded: tuple[str, ...] = (),
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def entry(
     function: Any = None,
     /,
@@ -144,7 +150,8 @@ def entry(
         4.0
     """
     if function is None:
-        return lambda later: entry(later, instead=instead, empty=empty, sized=sized, bounded=bounded)
+        again: Any = entry
+        return lambda later: again(later, instead=instead, empty=empty, sized=sized, bounded=bounded)
     where = function.__qualname__.removesuffix(".__init__")
     package = [*(function.__module__ or "").split("."), "", ""][1]
     full = f"{package}.{where}" if package else where

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import jax
-
 from deeplinear.core import (
     HypothesisError,
     Params,
@@ -13,8 +11,8 @@ from deeplinear.core import (
     check_number,
     check_x64,
     checked_params,
+    concrete,
     entry,
-    is_concrete,
     near_name,
 )
 from deeplinear.exact._aligned import aligned
@@ -38,7 +36,7 @@ class NoClosedFormError(ValueError):
         return type(self), (self.reasons,)
 
 
-@entry(instead="solve outside of the transformation, or use propagate or layer_mode")
+@entry
 def solve(
     problem: Problem, params: Iterable[Any], *, form: str | None = None, balance_tolerance: float = BALANCE_TOLERANCE
 ) -> AbstractSolution:
@@ -91,11 +89,10 @@ def solve(
     }
     if form is not None and form not in forms:
         raise ValueError(f"solve: there is no form '{form}'. {near_name(str(form), forms)}")
-    if form != "whitened" and not all(map(is_concrete, jax.tree.leaves((problem, layers)))):
-        raise ValueError(
-            "solve: params and problem must be plain arrays for forms to be found out, but some are under a "
-            "transformation; give form='whitened', or call solve outside of it."
-        )
+    if form != "whitened":
+        instead = "give form='whitened', or solve outside of the transformation"
+        for name, value in (("problem", problem), ("params", layers)):
+            concrete("exact.solve", name, value, instead=instead)
     if form is not None:
         return forms[form]()
     reasons: dict[str, HypothesisError] = {}

@@ -95,6 +95,12 @@ def check_range(where: str, *results: Any) -> None:
         raise ValueError(f"{where}: the weights are so large that their product is not a number; take smaller ones.")
 
 
+def check_weights(where: str, layers: Sequence[Any]) -> None:
+    """Refuse layers of which squares overflow; abstract values pass unseen."""
+    seen = [np.asarray(layer) for layer in layers if is_concrete(layer)]
+    check_range(where, *(np.inf if np.max(np.abs(layer), initial=0.0) > LARGEST else 0.0 for layer in seen))
+
+
 def check_pair(where: str, params: Any, direction: Any) -> None:
     """Refuse a direction whose layers are not those of the parameters, and layers that do not follow each other."""
     shapes, moves = (

@@ -29,7 +29,7 @@ from deeplinear.core import (
     inner,
     is_concrete,
 )
-from deeplinear.landscape._arguments import check_range, checked_chain
+from deeplinear.landscape._arguments import check_range, check_weights, checked_chain
 from deeplinear.models import (
     DeepLinear,
     Problem,
@@ -83,6 +83,7 @@ def norm_bounds(params: Iterable[Any]) -> NormBounds:
         [32.0, 32.0, 64.0]
     """
     layers = checked_chain("norm_bounds", params)
+    check_weights("norm_bounds", layers)
     depth, out = len(layers), layers[-1].shape[0]
     squared = inner(layers, layers)
     laws = conserved(layers)
@@ -135,6 +136,7 @@ def trajectory_radius(problem: Problem, params: Iterable[Any]) -> float:
     if float(problem.l2) > 0:
         raise HypothesisError("no penalty on the layers", float(problem.l2), 0.0, "Take l2=0.")
     layers = checked_chain(where, params)
+    check_weights(where, layers)
     problem.check(layers, where)
     depth, out = problem.model.depth, problem.model.widths[-1]
     laws = [np.asarray(c) for c in conserved(layers)]

@@ -144,7 +144,7 @@ def _distance(params: Params, reference: Params) -> Float[Array, ""]:
 
 @_distance.defjvp
 def _distance_jvp(primals: tuple[Params, Params], tangents: tuple[Params, Params]) -> tuple[Array, Array]:
-    return _distance(*primals), jax.jvp(lambda *layers: _turn(_kernels(*layers, _columns)), primals, tangents)[1]
+    return _distance(*primals), jax.jvp(lambda now, then: _turn(_kernels(now, then, _columns)), primals, tangents)[1]
 
 
 def _turn(kernels: _Kernels) -> Float[Array, ""]:
@@ -200,7 +200,7 @@ def _movement(params: Params, reference: Params) -> Float[Array, ""]:
 
 @_movement.defjvp
 def _movement_jvp(primals: tuple[Params, Params], tangents: tuple[Params, Params]) -> tuple[Array, Array]:
-    return _movement(*primals), jax.jvp(lambda *layers: _moved(_kernels(*layers, _columns)), primals, tangents)[1]
+    return _movement(*primals), jax.jvp(lambda now, then: _moved(_kernels(now, then, _columns)), primals, tangents)[1]
 
 
 def _moved(kernels: _Kernels) -> Float[Array, ""]:
