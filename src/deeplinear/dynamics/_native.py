@@ -19,6 +19,7 @@ import deeplinear.engine as engine
 from deeplinear.core import (
     RESULTS,
     ROUNDING,
+    AbstractIntegrator,
     Exponential,
     RungeKutta,
     Stabilised,
@@ -91,12 +92,21 @@ def refusal(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) 
         return "the list of observations is of a matrix too large for a mask"
     if not isinstance(method, GradientFlow):
         return f"the method is {type(method).__name__}"
-    if not isinstance(method.integrator, Switching | RungeKutta | Stabilised | Exponential):
-        return f"the integrator is {type(method.integrator).__name__}"
+    if (other := _foreign(method.integrator)) is not None:
+        return f"the integrator is {other}"
     if len(rules) > MOST_RULES:
         return f"there are more than {MOST_RULES} stopping rules"
     other = [rule.probe.name for rule in rules if rule.probe is not loss and rule.probe is not gradient_norm]
     return f"a stopping rule looks at {other[0]}" if other else None
+
+
+def _foreign(integrator: AbstractIntegrator | Switching) -> str | None:
+    """Name of an integrator that the engine does not have, the parts of an automatic choice included."""
+    if not isinstance(integrator, Switching):
+        return None if isinstance(integrator, RungeKutta | Stabilised | Exponential) else type(integrator).__name__
+    kinds = ((integrator.explicit, RungeKutta), (integrator.stabilised, Stabilised), (integrator.dense, Exponential))
+    wrong = [type(part).__name__ for part, kind in kinds if not isinstance(part, kind)]
+    return f"a choice with {wrong[0]}" if wrong else None
 
 
 # --- Numbers of losses ------------------------------------------------------------------------------------------------

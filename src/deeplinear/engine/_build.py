@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -48,20 +48,21 @@ def compilers() -> list[list[str]]:
     return ([named] if named else []) + found + [[sys.executable, "-m", "ziglang", "c++"]]
 
 
-def build(folder: Path = HERE, extra: Sequence[str] = ()) -> list[Path]:
+def build(folder: Path = HERE, extra: Sequence[str] = (), only: Collection[int] | None = None) -> list[Path]:
     """Compile all libraries for this machine into a folder.
 
     Args:
         folder: Where to put them.
         extra: Further flags of the compiler, such as `-fsanitize=address`.
+        only: Numbers that a register holds, to compile for some instruction sets only.
 
     Returns:
         The files; none where no compiler works.
     """
     for command in compilers():
         with tempfile.TemporaryDirectory(dir=folder) as room:
-            made = []
-            for lanes, flags in variants().items():
+            made, wanted = [], {n: flags for n, flags in variants().items() if only is None or n in only}
+            for lanes, flags in wanted.items():
                 path = library_path(lanes, Path(room))
                 line = [*command, *FLAGS, *flags, *extra, f"-DLANES={lanes}", str(SOURCE), "-o", str(path)]
                 done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -69,6 +70,6 @@ def build(folder: Path = HERE, extra: Sequence[str] = ()) -> list[Path]:
                     print(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}", file=sys.stderr)  # noqa: T201
                     break
                 made.append(path)
-            if len(made) == len(variants()):
-                return [path.replace(library_path(lanes, folder)) for lanes, path in zip(variants(), made, strict=True)]
+            if len(made) == len(wanted):
+                return [path.replace(library_path(lanes, folder)) for lanes, path in zip(wanted, made, strict=True)]
     return []

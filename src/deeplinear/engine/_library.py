@@ -6,6 +6,7 @@ The structures mirror `source/spec.h` field by field.
 import ctypes
 import functools
 from ctypes import POINTER, Structure, c_double, c_int32, c_int64, c_void_p
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,16 +177,21 @@ def library() -> ctypes.CDLL | None:
     if not base.exists():
         return None
     try:
-        widest = ctypes.CDLL(str(base)).engine_widest()
-        found = ctypes.CDLL(str(library_path(widest)))
+        return load(library_path(ctypes.CDLL(str(base)).engine_widest()))
     except OSError:
         return None
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """A library with the types of its functions."""
+    found = ctypes.CDLL(str(path))
     found.worker_new.restype = c_void_p
     found.worker_new.argtypes = [POINTER(Spec), c_void_p]
     found.worker_advance.argtypes = [c_void_p, POINTER(RecordsStruct), c_double]
     found.worker_end.argtypes = [c_void_p, POINTER(RecordsStruct), c_int32]
     found.worker_free.argtypes = [c_void_p]
     found.worker_free.restype = None
+    found.engine_decompose.argtypes = [c_int32, c_void_p, c_void_p]
     return found
 
 

@@ -1,5 +1,6 @@
 // Products of small matrices, in any orientation: c (m x n) = a (m x k) b (k x n), entry (i, j) of a at a[i*ra + j*ca].
 #pragma once
+#include <algorithm>
 #include "lanes.h"
 
 namespace engine {
@@ -81,7 +82,8 @@ inline void multiply(const Blas &blas, Array<double> &room, int m, int k, int n,
   if (blas.dgemm && double(m) * n * k >= blas.least) {
     // Column-major, so that what is asked for is the transpose of c: that of b times that of a.
     char left = cb == 1 ? 'N' : 'T', right = ca == 1 ? 'N' : 'T';
-    int lb = cb == 1 ? rb : cb, la = ca == 1 ? ra : ca;
+    // The step of a matrix with one row or column is not used, but must be as if it had more.
+    int lb = cb == 1 ? std::max(rb, n) : std::max(cb, k), la = ca == 1 ? std::max(ra, k) : std::max(ca, m);
     double one = 1, beta = add ? 1 : 0;
     blas.dgemm(&left, &right, &n, &m, &k, &one, b, &lb, a, &la, &beta, c, &n);
     return;
