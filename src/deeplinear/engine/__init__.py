@@ -1,8 +1,9 @@
 """The native engine: flows of deep linear networks in compiled C++, from start to end. Knows arrays only.
 
-`dynamics` says what it moves. Where it was not compiled (`available()` is false), everything runs as programs of XLA.
+`dynamics` says what it moves. Where it cannot be used (`missing()` says why), everything runs as programs of XLA.
 """
 
+from deeplinear.engine._build import ADVICE as ADVICE
 from deeplinear.engine._library import (
     DONE as DONE,
     FULL as FULL,
@@ -22,4 +23,5 @@ from deeplinear.engine._library import (
     available as available,
     dgemm as dgemm,
     lanes as lanes,
+    missing as missing,
 )
