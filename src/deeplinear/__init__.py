@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         datasets as datasets,
         diagnosis as diagnosis,
         dynamics as dynamics,
+        engine as engine,
         estimators as estimators,
         exact as exact,
         experiments as experiments,

@@ -417,6 +417,10 @@ def test_misspelt_names_are_answered_with_the_nearest(arguments: list[str], near
 # --- Doctor and demo --------------------------------------------------------------------------------------------------
 
 
+RIGHT = {"relative_error": 0.0, "tolerance": 1e-8, "passed": True, "seed": 0}
+"""A self-check that passed."""
+
+
 def test_doctor() -> None:
     run = dln("doctor", "--json")
     report = json.loads(run.stdout)
@@ -425,6 +429,7 @@ def test_doctor() -> None:
     assert report["self_check"]["passed"]
     assert report["versions"]["jax"]
     assert report["processors"] == processors()
+    assert report["engine"]["native"] == report["self_check"]["engine"].startswith("native")
     assert report["extras"]["report"]["install"] == "pip install 'deeplinear[report]'"
 
 
@@ -433,6 +438,26 @@ def test_the_doctor_tells_the_processors_in_use(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     assert json.loads(dln("doctor", "--json").stdout)["processors"] == 1
     assert "1 may be used, of 64 there are" in dln("doctor").stdout
+
+
+def test_the_doctor_names_the_engine_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deeplinear import engine
+    from deeplinear.cli import _doctor
+
+    monkeypatch.setattr(engine, "missing", lambda: None)
+    monkeypatch.setattr(engine, "lanes", lambda: 4)
+    monkeypatch.setattr(_doctor, "self_check", lambda seed: RIGHT | {"engine": "native, lanes: 4"})
+    assert json.loads(dln("doctor", "--json").stdout)["engine"]["lanes"] == 4
+    text = " ".join(dln("doctor").stdout.split())
+    assert "native, registers of 4 numbers" in text and "engine: native, lanes: 4" in text
+
+    monkeypatch.setattr(engine, "missing", lambda: "the engine is not compiled on this machine")
+    monkeypatch.setattr(_doctor, "self_check", lambda seed: RIGHT | {"engine": "xla: for a reason"})
+    state = json.loads(dln("doctor", "--json").stdout)["engine"]
+    assert not state["native"] and state["missing"] == "the engine is not compiled on this machine"
+    text = " ".join(dln("doctor").stdout.split())
+    for part in ("XLA only", "not compiled", "pip install ziglang", "python -m deeplinear.engine", "xla: for a reason"):
+        assert part in text
 
 
 def test_the_seed_of_the_doctor_is_that_of_its_check() -> None:
@@ -451,7 +476,7 @@ def test_every_command_has_seed_and_json(command: str) -> None:
 def test_doctor_exits_with_1_when_the_numbers_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     from deeplinear.cli import _doctor
 
-    wrong = {"relative_error": 0.5, "tolerance": 1e-8, "passed": False}
+    wrong = {"relative_error": 0.5, "tolerance": 1e-8, "passed": False, "engine": "native, lanes: 2"}
     monkeypatch.setattr(_doctor, "self_check", lambda seed: wrong)
     run = dln("doctor")
     assert run.exit_code == 1

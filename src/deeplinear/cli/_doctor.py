@@ -73,7 +73,22 @@ def self_check(seed: int) -> dict[str, Any]:
     run = simulate(problem, (layer, layer), GradientFlow(rtol=1e-10), times=times, probes=[product])
     exact = a / (1 + (a / start - 1) * np.exp(-2 * a * times))
     error = float(np.max(np.abs(np.ravel(run["product"]) / exact - 1)))
-    return {"relative_error": error, "tolerance": TOLERANCE, "passed": bool(error <= TOLERANCE), "seed": seed}
+    passed = bool(error <= TOLERANCE)
+    return {
+        "relative_error": error,
+        "tolerance": TOLERANCE,
+        "passed": passed,
+        "seed": seed,
+        "engine": run.info["engine"],
+    }
+
+
+def engine_state() -> dict[str, Any]:
+    """Whether the native engine can be used, the numbers its registers hold, and otherwise why not and what to do."""
+    from deeplinear import engine
+
+    why = engine.missing()
+    return {"native": why is None, "lanes": engine.lanes(), "missing": why, "advice": engine.ADVICE if why else None}
 
 
 def doctor_command(seed: str | None, as_json: bool) -> Code:
@@ -97,6 +112,7 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
         "processors": processors(),
         "bits": int(bits),
         "compiled_programs": None if folder is None else str(folder),
+        "engine": engine_state(),
         "extras": extras(),
         "self_check": self_check(number),
     }
@@ -111,6 +127,9 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
     rows.append(("devices", ", ".join(report["devices"]) + f" ({report['backend']})"))
     used, there = report["processors"], report["cpus"]
     rows.append(("processors", f"{used}" if used == there else f"{used} may be used, of {there} there are"))
+    state = report["engine"]
+    lacking = f"XLA only, since {state['missing']}. {state['advice']}"
+    rows.append(("engine", f"native, registers of {state['lanes']} numbers" if state["native"] else lacking))
     rows.append(("compiled programs", f"not kept ({COMPILED}=off)" if folder is None else f"kept in {folder}"))
     rows.append(("precision", f"{bits}-bit" + ("" if bits == 64 else ", which is too little")))
     for name, extra in report["extras"].items():
@@ -118,6 +137,7 @@ def doctor_command(seed: str | None, as_json: bool) -> Code:
         rows.append((f"extra {name}", "installed" if extra["installed"] else lacking))
     verdict = "passed" if check["passed"] else "FAILED"
     text = f"{verdict}: a flow agrees with its closed form to {check['relative_error']:.1e} (at most {TOLERANCE:.0e})"
+    text += f"; engine: {check['engine']}"
     rows.append(("self-check", text))
     print_table(rows)
     return code

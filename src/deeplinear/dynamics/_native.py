@@ -75,8 +75,8 @@ MOST_ENTRIES = 4_000_000
 
 def refusal(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) -> str | None:
     """Why the engine cannot move this run, in a few words; `None` where it can."""
-    if not engine.available():
-        return "the engine is not compiled on this machine"
+    if (absent := engine.missing()) is not None:
+        return absent
     if jax.default_backend() != "cpu":
         return "arrays lie on an accelerator"
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]

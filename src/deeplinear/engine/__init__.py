@@ -1,25 +1,34 @@
 """The native engine: flows of deep linear networks in compiled C++, from start to end. Knows arrays only.
 
-`dynamics` says what it moves. Where it was not compiled (`available()` is false), everything runs as programs of XLA.
+`dynamics` says what it moves. Where it cannot be used (`missing()` says why), everything runs as programs of XLA.
 """
 
-from deeplinear.engine._library import (
-    DONE as DONE,
-    FULL as FULL,
-    LAW as LAW,
-    NUMBERS as NUMBERS,
-    REALS as REALS,
-    STOPPED as STOPPED,
-    WHOLES as WHOLES,
-    WORKING as WORKING,
-    Family as Family,
-    Holder as Holder,
-    Law as Law,
-    Pair as Pair,
-    Records as Records,
-    Spec as Spec,
-    Worker as Worker,
-    available as available,
-    dgemm as dgemm,
-    lanes as lanes,
-)
+from typing import TYPE_CHECKING
+
+from deeplinear._lazy import attach
+
+if TYPE_CHECKING:
+    from deeplinear.engine._build import ADVICE as ADVICE
+    from deeplinear.engine._library import (
+        DONE as DONE,
+        FULL as FULL,
+        LAW as LAW,
+        NUMBERS as NUMBERS,
+        REALS as REALS,
+        STOPPED as STOPPED,
+        WHOLES as WHOLES,
+        WORKING as WORKING,
+        Family as Family,
+        Holder as Holder,
+        Law as Law,
+        Pair as Pair,
+        Records as Records,
+        Spec as Spec,
+        Worker as Worker,
+        available as available,
+        dgemm as dgemm,
+        lanes as lanes,
+        missing as missing,
+    )
+else:
+    __getattr__, __dir__, __all__ = attach(__name__)

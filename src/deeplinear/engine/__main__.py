@@ -2,10 +2,14 @@
 
 import sys
 
-from deeplinear.engine._build import build
+from deeplinear.engine._build import ADVICE, HERE, build
 
 if __name__ == "__main__":
-    made = build()
+    try:
+        made = build()
+    except OSError as error:
+        sys.exit(f"cannot write the engine to {HERE}: {error.strerror or error}. Run this as the owner of that folder.")
     for path in made:
         print(path)  # noqa: T201
-    sys.exit(not made)
+    if not made:
+        sys.exit(f"no C++ compiler works here, so flows run on XLA. {ADVICE}")

@@ -11,10 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.engine._build import library_path, variants
+from deeplinear.engine._build import is_current, library_path, variants
 
-WORKING, DONE, FULL, STOPPED = range(4)
-"""Why a worker came back."""
+WORKING = 0
+"""A worker came back since its time was up; members still move."""
+
+DONE = 1
+"""A worker came back since no members are left."""
+
+FULL = 2
+"""A worker came back since the room for records is full."""
+
+STOPPED = 3
+"""A worker came back since it was stopped."""
 
 REALS = ("t", "h", "rho", "error", "loss")
 """Columns of the real numbers of a state."""
@@ -171,15 +180,24 @@ class Records:
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """The library for this machine's registers; `None` where it was not compiled."""
-    base = library_path(min(variants()))
-    if not base.exists():
-        return None
+def missing() -> str | None:
+    """Why the engine cannot be used here, in a few words; `None` if it can."""
+    if not all(library_path(lanes).exists() for lanes in variants()):
+        return "the engine is not compiled on this machine"
+    if not is_current():
+        return "the engine was compiled from other sources"
     try:
-        return load(library_path(ctypes.CDLL(str(base)).engine_widest()))
-    except OSError:
-        return None
+        library()
+    except OSError as error:
+        return f"the engine cannot be loaded ({error})"
+    return None
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library for this machine's registers."""
+    widest = ctypes.CDLL(str(library_path(min(variants())))).engine_widest()
+    return load(library_path(widest))
 
 
 def load(path: Path) -> ctypes.CDLL:
@@ -196,14 +214,13 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 def available() -> bool:
-    """Whether the engine was compiled for this machine."""
-    return library() is not None
+    """Whether the engine can be used on this machine."""
+    return missing() is None
 
 
 def lanes() -> int:
     """Number of small networks that one processor moves side by side; 0 without the engine."""
-    found = library()
-    return 0 if found is None else found.engine_lanes()
+    return library().engine_lanes() if available() else 0
 
 
 @functools.cache
@@ -225,10 +242,8 @@ class Worker:
     """Moves members, as many side by side as there are lanes, until none is left."""
 
     def __init__(self, spec: Spec, counter: np.ndarray) -> None:
-        found = library()
-        assert found is not None
-        self.library = found
-        self.address = found.worker_new(ctypes.byref(spec), counter.ctypes.data)
+        self.library = library()
+        self.address = self.library.worker_new(ctypes.byref(spec), counter.ctypes.data)
 
     def advance(self, records: Records, seconds: float) -> int:
         """Move members for some seconds; why it came back."""

@@ -1,12 +1,25 @@
 // What Python calls. Compiled once for each instruction set, into a library of its own.
 #include "flows.h"
 
+#ifdef _WIN32
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif
+
+#ifndef ENGINE_SOURCES
+#define ENGINE_SOURCES "unknown"
+#endif
+
 extern "C" {
 
-int engine_lanes() { return LANES; }
+// Hash of the sources this library was compiled from. Python looks for it in the file before loading it.
+EXPORTED const char *engine_sources() { return ENGINE_SOURCES; }
+
+EXPORTED int engine_lanes() { return LANES; }
 
 // The widest registers this machine has: 8, 4 or 2 numbers.
-int engine_widest() {
+EXPORTED int engine_widest() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
@@ -16,24 +29,24 @@ int engine_widest() {
   return 2;
 }
 
-void *worker_new(const Spec *spec, void *counter) {
+EXPORTED void *worker_new(const Spec *spec, void *counter) {
   auto &next = *static_cast<std::atomic<int64_t> *>(counter);
   if (spec->wide) return static_cast<engine::AbstractWorker *>(new engine::Worker<double>(*spec, next));
   return static_cast<engine::AbstractWorker *>(new engine::Worker<engine::Lanes>(*spec, next));
 }
 
 // Moves members for some seconds; says why it came back.
-int worker_advance(void *worker, Records *records, double seconds) {
+EXPORTED int worker_advance(void *worker, Records *records, double seconds) {
   return static_cast<engine::AbstractWorker *>(worker)->advance(records, seconds);
 }
 
 // Ends all members that still run, with a result that says which limit was reached.
-int worker_end(void *worker, Records *records, int result) {
+EXPORTED int worker_end(void *worker, Records *records, int result) {
   return static_cast<engine::AbstractWorker *>(worker)->end(records, result);
 }
 
 // Eigenvalues and eigenvectors (rows) of a symmetric matrix, in place; whether they were found.
-int engine_decompose(int n, double *matrix, double *values) { return engine::decompose(n, matrix, values); }
+EXPORTED int engine_decompose(int n, double *matrix, double *values) { return engine::decompose(n, matrix, values); }
 
-void worker_free(void *worker) { delete static_cast<engine::AbstractWorker *>(worker); }
+EXPORTED void worker_free(void *worker) { delete static_cast<engine::AbstractWorker *>(worker); }
 }
