@@ -5,6 +5,7 @@ The structures mirror `source/spec.h` field by field.
 
 import ctypes
 import functools
+import importlib
 from ctypes import POINTER, Structure, c_double, c_int32, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -226,8 +227,7 @@ def lanes() -> int:
 @functools.cache
 def dgemm() -> int:
     """Address of SciPy's `dgemm`."""
-    from scipy.linalg import cython_blas
-
+    cython_blas = importlib.import_module("scipy.linalg.cython_blas")
     python = ctypes.pythonapi
     python.PyCapsule_GetName.restype = ctypes.c_char_p
     python.PyCapsule_GetName.argtypes = [ctypes.py_object]

@@ -1,5 +1,6 @@
 // What Python calls. Compiled once for each instruction set, into a library of its own.
 #include "flows.h"
+#include "machine.h"
 
 #ifdef _WIN32
 #define EXPORTED __declspec(dllexport)
@@ -19,15 +20,7 @@ EXPORTED const char *engine_sources() { return ENGINE_SOURCES; }
 EXPORTED int engine_lanes() { return LANES; }
 
 // The widest registers this machine has: 8, 4 or 2 numbers.
-EXPORTED int engine_widest() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return 8;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 4;
-#endif
-  return 2;
-}
+EXPORTED int engine_widest() { return engine::widest(); }
 
 EXPORTED void *worker_new(const Spec *spec, void *counter) {
   auto &next = *static_cast<std::atomic<int64_t> *>(counter);
