@@ -84,7 +84,7 @@ def test_the_bill_of_materials_is_current() -> None:
 
 def test_make_installs_with_digests_only() -> None:
     recipe = re.search(
-        r"^\$\(READY\):.*?(?=^\S)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        r"^\$\(INSTALLED\):.*?(?=^\S)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
     assert recipe is not None
     installs = [line for line in recipe[0].splitlines() if "pip install" in line]

@@ -161,7 +161,7 @@ def test_settings_are_refused_by_name(table: Path, flags: list[str], message: st
     run = dln("complete", table / "table.csv", *flags)
     assert run.exit_code == 2 and message in run.stderr
     run = dln("complete", table / "missing.csv")
-    assert run.exit_code == 2 and "No such file" in run.stderr
+    assert run.exit_code == 2 and "no such file" in run.stderr
     before = (table / "table.csv").read_bytes()
     run = dln("complete", table / "table.csv", "-o", table / "table.csv")
     assert run.exit_code == 2 and "table.csv is DATA" in run.stderr

@@ -79,7 +79,7 @@ COMMANDS = [
     ("simulate --config deep.toml", "deep.toml"),
     ("complete good.npy --depth 100000", ""),
     ("regress good.npy --targets 1 --depth 100000", ""),
-    ("geodesic good.npy good.npy --depth 100000", ""),
+    ("geodesic good.npy good.npy --depth 100000000", ""),
     ("identify good.npy --outputs 1 --states 1000000", ""),
     ("identify good.npy --outputs 1 --horizon 1000000000", ""),
     ("extrapolate good.npy --horizon 1000000000000", ""),

@@ -85,7 +85,7 @@ def test_a_prediction_that_differs_is_an_exit_code(files: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("missing.npz",), "there must be a file"),
+        (("missing.npz",), "no such file"),
         (("mixed.npz",), "'down' must take the 3 outputs of 'up'"),
         (("weights.npz", "--names", "W1,W9"), "'W9' is not in"),
         (("weights.npz", "--prefix", "x"), "prefix must begin the name of an array"),
@@ -96,10 +96,10 @@ def test_a_prediction_that_differs_is_an_exit_code(files: Path, monkeypatch: pyt
         (("weights.npz", "--inputs", "turned.csv", "--outputs", "turned.csv"), "its transpose would fit, give --rows"),
         (("weights.npz", "--target", "target.csv", "--rows"), "--rows must be given with inputs and outputs only"),
         (("weights.npz", "--names", "W1,W1"), "names must differ from each other"),
-        (("weights.npz", "--data", "none.npz"), "none.npz must be a readable file, but: No such file"),
+        (("weights.npz", "--data", "none.npz"), "none.npz: no such file"),
         (("weights.npz", "--data", "other.npz"), "must hold target, target and mask, or inputs and outputs"),
-        (("weights.npz", "--data", "cut.npz"), "must be a readable .npz"),
-        (("cut.npz",), "must be a well-formed file of numbers"),
+        (("weights.npz", "--data", "cut.npz"), "it is not a whole archive of arrays"),
+        (("cut.npz",), "it is not a whole archive of arrays"),
         (("weights.npz", "--data", "target.csv"), "--data must be an .npz"),
         (("weights.npz", "--data", "data.npz", "--target", "target.csv"), "--data must be given alone"),
         (("weights.npz", "--html", "page.txt"), "--html must be a file that ends in .html or .htm"),

@@ -80,7 +80,7 @@ def test_what_is_open_is_said(files: Path) -> None:
     ("arguments", "words"),
     [
         (("matrix.csv",), "RESPONSE must hold one row or one column of numbers, but has shape (2, 3)"),
-        (("missing.csv",), "readable file"),
+        (("missing.csv",), "no such file"),
         (("row.csv", "--known", "13"), "--known must be from 2 to the 12 numbers of RESPONSE, but is 13"),
         (("row.csv", "--known", "1"), "--known must be a whole number of at least 2 and at most 10000, but is '1'"),
         (

@@ -82,7 +82,7 @@ def test_a_closed_form_is_told(files: Path) -> None:
         ("wide", "A", 2, 11, "wide.csv must hold a square matrix, but holds 2 x 3"),
         ("A", "three", 2, 11, "three.csv must hold a matrix of the shape of A, 2 x 2, but holds 3 x 3"),
         ("A", "singular", 2, 11, "full rank"),
-        ("A", "missing", 2, 11, "readable file"),
+        ("A", "missing", 2, 11, "no such file"),
         ("A", "B", 0, 11, "--depth must be a positive whole number of at most 1000000, or inf, but is '0'"),
         ("A", "B", "x", 11, "--depth must be"),
         ("A", "B", 2, 1, "--points must be a whole number of at least 2 and at most 1000000, but is '1'"),

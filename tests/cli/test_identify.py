@@ -73,7 +73,7 @@ def test_several_columns_by_number(table: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "flags", "words"),
     [
-        ("missing.csv", "--outputs y", "DATA: missing.csv must be a readable file"),
+        ("missing.csv", "--outputs y", "DATA: cannot read missing.csv: no such file"),
         ("empty.csv", "--outputs y", "but is empty"),
         ("good.csv", "--outputs why", "--outputs: 'why' must be a column, by name or by number from 1 on. Known: u, y"),
         ("good.csv", "--outputs 3", "--outputs: '3' must be a column"),

@@ -75,7 +75,7 @@ def test_refusals(files: Path) -> None:
     cases = (
         (["nowhere.npz"], "there is no nowhere.npz"),
         ([files / "target.npy"], "FILE must be an .npz of layers"),
-        ([files / "bad.npz"], "must be a well-formed file"),
+        ([files / "bad.npz"], "it is not a whole archive of arrays"),
         ([files / "loose.npz"], "layer shapes"),
         ([files / "saddle.npz", "--inputs", files / "target.npy"], "belong together"),
         ([files / "saddle.npz", "--target", files / "saddle.npz"], "must hold one array"),

@@ -87,7 +87,7 @@ def test_fit_predict_and_files(tmp_path: Path, data: np.ndarray) -> None:
         (("data.csv", "--targets", "y1", "--method", "newton"), "--method must be a known name"),
         (("data.csv", "--targets", "y1", "--held-out", "1"), "--held-out must be"),
         (("data.csv", "--targets", "y1", "--predict", "half.csv"), "--predict: half.csv must have the column 'b'"),
-        (("missing.csv", "--targets", "y1"), "must be a readable file"),
+        (("missing.csv", "--targets", "y1"), "cannot read missing.csv: no such file"),
         (("gap.csv", "--targets", "y1"), "row 3, column 'b' is empty or NaN (1 such in all)"),
         (("text.csv", "--targets", "y1"), "line 3, column 'b' holds 'much'; name the columns to take by --features."),
         (("text.csv", "--targets", "b", "--features", "a"), "line 3, column 'b' holds 'much'."),

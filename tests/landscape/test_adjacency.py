@@ -209,7 +209,7 @@ def test_what_is_no_network_is_refused() -> None:
         adjacency_velocity(e, e)
     with pytest.raises(ValueError, match="amplitudes must have shape"):
         aligned_radius(jnp.ones(3))
-    with pytest.raises(ValueError, match="must not be empty"):
+    with pytest.raises(ValueError, match="must have at least one row and one column"):
         aligned_radius(jnp.ones((2, 0)))
     with pytest.raises(ValueError, match="depth must be at least 1"):
         balanced_radius(1.0, 0)

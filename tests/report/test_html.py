@@ -315,7 +315,7 @@ def test_errata_tell_both_forms(page: Page) -> None:
 
 def test_damaged_records_are_named_with_the_reason(page: Page, store: Store) -> None:
     path = store.folder("experiment", "completion/fig2", "broken") / "figure.svg"
-    assert f"{path} is not what was written: its digest differs from the record's." in page.text
+    assert f"{path}: it is not what was written: its digest differs from the record's" in page.text
     assert "runs/completion/fig2/broken" not in page.values("id")
 
 

@@ -8,7 +8,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
@@ -20,6 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from deeplinear.core._arrays import as_array
 from deeplinear.core._errors import check_size, is_concrete
 from deeplinear.core._layers import checked_layer
+from deeplinear.core._xp import QUIET
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +52,8 @@ def concrete(where: str, name: str, value: Any, *, instead: str) -> None:
         value: What was passed.
         instead: What to use instead.
     """
+    if isinstance(value, Iterator):  # it can be gone through only once, by the function
+        return
     for leaf in [value] if isinstance(value, jax.Array) else jax.tree.leaves(value):
         if not is_concrete(leaf):
             raise TracedError(where, name, TRANSFORMATIONS.get(type(leaf).__name__, "grad"), instead)
@@ -176,10 +179,10 @@ def entry(
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
         many = names + [rest] * (len(args) - len(names))
-        return function(
-            *[converted(name, value) for name, value in zip(many, args, strict=False)],
-            **{name: converted(name, value) for name, value in options.items()},
-        )
+        given = [converted(name, value) for name, value in zip(many, args, strict=False)]
+        named = {name: converted(name, value) for name, value in options.items()}
+        with np.errstate(**QUIET):
+            return function(*given, **named)
 
     return checked
 

@@ -80,7 +80,7 @@ def spectrum(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batc
 
     Example:
         >>> spectrum(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
-        Array([2., 1.], dtype=float64)
+        array([2., 1.])
     """
     finite = xp.all(xp.isfinite(matrix), axis=(-2, -1), keepdims=True)
     values = xp.linalg.svd(xp.where(finite, matrix, 0.0), compute_uv=False)

@@ -177,7 +177,10 @@ if TYPE_CHECKING:
     import jax.scipy.special as special
 else:
     xp = _Namespace("numpy", "jax.numpy", linalg=_Namespace("numpy.linalg", "jax.numpy.linalg"))
+    """NumPy for numbers, `jax.numpy` for what is traced or on an accelerator."""
+
     special = _Namespace("scipy.special", "jax.scipy.special")
+    """Special functions of SciPy for numbers, of JAX for what is traced or on an accelerator."""
 
 
 def put(array: Any, index: Any, value: Any, **hints: Any) -> Any:

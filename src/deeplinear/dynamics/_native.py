@@ -354,8 +354,11 @@ class Native:
             if self.asked.progress is not None:
                 self.asked.progress(self.state(members))
 
+        look()
         try:
-            if workers == 1 and not self.wide:
+            if self.stop[0]:
+                pass
+            elif workers == 1 and not self.wide:
                 while turn(*crew[0]):
                     look()
                     if self.stop[0]:

@@ -92,7 +92,10 @@ def simulate(
     return outcome.raise_on_failure() if throw else outcome
 
 
-@entry(instead="call it outside of the transformation; for derivatives use closed forms such as exact.propagate")
+@entry(
+    instead="call it outside of the transformation; for derivatives use closed forms such as exact.propagate",
+    empty=True,
+)
 def ensemble(
     problem: Problem | Iterable[Problem],
     params: Iterable[Any],

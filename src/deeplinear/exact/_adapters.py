@@ -74,7 +74,7 @@ def adapter_layers(
     Example:
         >>> params = adapter_layers(jax.random.key(0), (4, 2), 1, 0.5, balanced=True)
         >>> lambda_estimate(params).lam.round(12)
-        Array([1.], dtype=float64)
+        array([1.])
     """
     where = "adapter_layers"
     out, inp = shape

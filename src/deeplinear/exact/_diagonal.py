@@ -127,7 +127,7 @@ def diagonal_layers(params: Params, weights: Float[Array, "depth modes"]) -> Par
 @jax.jit
 def _with_diagonals(layers: Params, weights: Float[Array, "depth modes"]) -> Params:
     place = jnp.arange(weights.shape[1])
-    return tuple(layer.at[place, place].set(row) for layer, row in zip(layers, weights, strict=True))
+    return tuple(jnp.asarray(layer).at[place, place].set(row) for layer, row in zip(layers, weights, strict=True))
 
 
 @entry

@@ -130,8 +130,8 @@ class DisconnectedSolution(eqx.Module):
     ) -> tuple[Float[Array, "*times _ _"], ...]:
         """Layers with the observed pairs at $a + b$ = `plus`, $a - b$ = `minus`."""
         first, second = (jnp.broadcast_to(w, (*plus.shape[:-2], *w.shape)) for w in self.start)
-        second = second.at[..., self.rows, :].set((plus + minus) / 2)
-        first = first.at[..., :, self.columns].set(jnp.swapaxes((plus - minus) / 2, -1, -2))
+        second = jnp.asarray(second).at[..., self.rows, :].set((plus + minus) / 2)
+        first = jnp.asarray(first).at[..., :, self.columns].set(jnp.swapaxes((plus - minus) / 2, -1, -2))
         return first, second
 
     def params(self, times: ArrayLike) -> tuple[Float[Array, "*times _ _"], ...]:
@@ -317,4 +317,5 @@ def _hyperbolic(
     dot, half = jnp.sum(a * b, axis=-1), jnp.sum(a**2 + b**2, axis=-1) / 2
     angle = 0.5 * jnp.log((dot + half) / (values + jnp.sqrt(values**2 - dot**2 + half**2)))
     cosh, sinh = jnp.cosh(angle)[:, None], jnp.sinh(angle)[:, None]
-    return (first.at[:, columns].set((b * cosh - a * sinh).T), second.at[rows, :].set(a * cosh - b * sinh)), angle
+    turned = jnp.asarray(first).at[:, columns].set((b * cosh - a * sinh).T)
+    return (turned, jnp.asarray(second).at[rows, :].set(a * cosh - b * sinh)), angle

@@ -202,7 +202,7 @@ def added_feature(target: object, feature: int, from_item: int, to_item: int) ->
 
 @jax.jit
 def _with_feature(sigma: Matrix, feature: ArrayLike, from_item: ArrayLike, to_item: ArrayLike) -> Matrix:
-    return sigma.at[feature, to_item].set(sigma[feature, from_item])
+    return jnp.asarray(sigma).at[feature, to_item].set(sigma[feature, from_item])
 
 
 @entry

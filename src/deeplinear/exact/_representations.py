@@ -181,7 +181,7 @@ def limit(target: object, lam: ArrayLike, hidden: int | None = None) -> Correlat
                 f"They are {float(last):.6g} and {float(after):.6g}, so the best approximation of rank {hidden} is not "
                 "unique and the limit depends on the start.",
             )
-        values = values.at[hidden:].set(0.0)
+        values = jnp.asarray(values).at[hidden:].set(0.0)
     layers = _from_modes("the target", left, values, right_t, jax.lax.stop_gradient(number), hidden)
     return learnt("limit", hidden, correlations_of(stacked(layers), sigma.shape[1]), sigma, number)
 

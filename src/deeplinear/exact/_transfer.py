@@ -183,7 +183,7 @@ def generalisation_loss(
 
 @jax.jit
 def _loss_of_others(found: Array, wanted: Array, item: ArrayLike) -> Float[Array, ""]:
-    return 0.5 * jnp.sum(((found - wanted) ** 2).at[item].set(0.0))
+    return 0.5 * jnp.sum(jnp.asarray((found - wanted) ** 2).at[item].set(0.0))
 
 
 def _task(where: str, target: object) -> Matrix:

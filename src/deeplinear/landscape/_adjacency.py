@@ -299,7 +299,7 @@ def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
 
     def columns(block: Array, group: int) -> Array:
         tall = jnp.zeros((nodes, block.shape[1]), block.dtype)
-        return tall.at[edges[group] : edges[group + 1]].set(block)
+        return jnp.asarray(tall).at[edges[group] : edges[group + 1]].set(block)
 
     kept_left, rest_left, kept_right, rest_right = [], [], [], []
     values, owners = [], []

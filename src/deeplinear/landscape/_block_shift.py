@@ -308,7 +308,7 @@ def from_dense(matrix: ArrayLike, widths: tuple[int, ...], shift: int = 1) -> Bl
 
     Example:
         >>> from_dense(jnp.array([[0.0, 0.0], [3.0, 0.0]]), (1, 1)).layers
-        (Array([[3.]], dtype=float64),)
+        (array([[3.]]),)
     """
     where = "from_dense"
     check_x64(where)

@@ -178,7 +178,7 @@ def reduce_data(inputs: Any, outputs: Any) -> Reduction:
 
     Example:
         >>> reduce_data(jnp.eye(2), jnp.array([[0.0, 3.0]])).sigma
-        Array([3.], dtype=float64)
+        array([3.])
     """
     where = "reduce_data"
     check_x64(where)
@@ -217,7 +217,7 @@ def reduction_of(problem: Problem) -> Reduction:
     Example:
         >>> problem = Problem(DeepLinear((2, 2)), SquaredDistance(jnp.diag(jnp.array([1.0, 2.0]))))
         >>> reduction_of(problem).sigma
-        Array([2., 1.], dtype=float64)
+        array([2., 1.])
     """
     where = "reduction_of"
     check_x64(where)

@@ -55,7 +55,7 @@ def balancedness(params: Params) -> Float[Array, " pairs"]:
 
     Example:
         >>> balancedness((jnp.eye(2), jnp.eye(2)))
-        Array([0.], dtype=float64)
+        array([0.])
     """
     return _norms(params)
 
@@ -97,7 +97,7 @@ def drift(params: Params, reference: Params) -> Float[Array, " pairs"]:
 
     Example:
         >>> drift((jnp.eye(2), 2.0 * jnp.eye(2)), (jnp.eye(2), jnp.eye(2))).round(4)
-        Array([4.2426], dtype=float64)
+        array([4.2426])
     """
     now, then = (tuple(tuple(np.shape(layer)) for layer in layers) for layers in (params, reference))
     if now != then:

@@ -151,7 +151,7 @@ class LambdaBalanced(AbstractInit):
     Example:
         >>> params = LambdaBalanced(3.0, 0.1)(DeepLinear((2, 2, 2)), jax.random.key(0))
         >>> lambda_estimate(params).lam.round(6)
-        Array([3.], dtype=float64)
+        array([3.])
     """
 
     lam: Float[Array, ""]
@@ -387,8 +387,8 @@ def two_balanced_layers(
     Example:
         >>> eye, none = jnp.eye(2), jnp.zeros(0)
         >>> two_balanced_layers(eye, none, eye, jnp.asarray(4.0), eye, (2, 2, 2))[1]
-        Array([[2., 0.],
-               [0., 2.]], dtype=float64)
+        array([[2., 0.],
+               [0., 2.]])
     """
     inp, hidden, out = widths
     first, second = layer_strengths(values, lam)

@@ -227,8 +227,8 @@ class AlphaM(AbstractInit):
 
     Example:
         >>> AlphaM(1.0, 4.0)(DeepLinear((2, 2)), jax.random.key(0))[0]
-        Array([[1.  , 0.25],
-               [0.25, 1.  ]], dtype=float64)
+        array([[1.  , 0.25],
+               [0.25, 1.  ]])
     """
 
     alpha: Float[Array, ""]

@@ -239,8 +239,8 @@ def skip_network(widths: tuple[int, ...] | list[int], start: int, length: int) -
         >>> skip = skip_network((2, 3, 2), 0, 2)
         >>> layers = skip.embed((jnp.zeros((3, 2)), jnp.zeros((2, 3))))
         >>> skip.model.forward(layers)[0]
-        Array([[1., 0.],
-               [0., 1.]], dtype=float64)
+        array([[1., 0.],
+               [0., 1.]])
     """
     where = "skip_network"
     network = DeepLinear(widths)

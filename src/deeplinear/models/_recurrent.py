@@ -89,7 +89,7 @@ class LinearRNN(AbstractModel[Krylov]):
         >>> model = LinearRNN(2, 4, form="diagonal")
         >>> params = (jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [0.0]]), jnp.array([[1.0, 1.0]]))
         >>> model.forward(params)[0]
-        Array([[3.   , 0.5  , 0.25 , 0.125]], dtype=float64)
+        array([[3.   , 0.5  , 0.25 , 0.125]])
     """
 
     states: int = eqx.field(static=True)

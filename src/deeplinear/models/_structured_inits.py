@@ -176,8 +176,8 @@ class Diagonal(AbstractInit):
 
     Example:
         >>> Diagonal([[1.0, 2.0], [3.0, -4.0]])(DeepLinear((2, 2, 2)), jax.random.key(0))[1]
-        Array([[ 3.,  0.],
-               [ 0., -4.]], dtype=float64)
+        array([[ 3.,  0.],
+               [ 0., -4.]])
     """
 
     strengths: Float[Array, "..."]
@@ -307,7 +307,7 @@ def diagonal_layers(where: str, strengths: Float[Array, "..."], network: DeepLin
 
     Example:
         >>> diagonal_layers("here", jnp.asarray(2.0), DeepLinear((2, 1)))[0]
-        Array([[2., 0.]], dtype=float64)
+        array([[2., 0.]])
     """
     modes = min(network.widths)
     if strengths.ndim == 0:

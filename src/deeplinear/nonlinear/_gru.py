@@ -89,7 +89,7 @@ def _outputs(gru: GRU, inputs: Float[Array, "*batch times inputs"]) -> Float[Arr
     sequences = inputs.reshape(-1, *inputs.shape[-2:])
     # The biases of r and z stand outside the recurrence as well. On processors with AVX-512, XLA (jaxlib 0.10.2) gives
     # wrong gradients for some sizes (5 states, 4 sequences) where a bias of all three gates is inside.
-    bias = gru.bias_ih + gru.bias_hh.at[2 * size :].set(0.0)
+    bias = gru.bias_ih + jnp.asarray(gru.bias_hh).at[2 * size :].set(0.0)
     gates = sequences @ gru.weight_ih.T + bias
 
     def step(state: Array, given: Array) -> tuple[Array, Array]:

@@ -64,8 +64,8 @@ def delay_teacher(states: int) -> System:
 
     Example:
         >>> delay_teacher(2).transition
-        Array([[0., 1.],
-               [0., 0.]], dtype=float64)
+        array([[0., 1.],
+               [0., 0.]])
     """
     where = "delay_teacher"
     check_x64(where)

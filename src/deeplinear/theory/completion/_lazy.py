@@ -83,7 +83,7 @@ def _steps(points: Displacement) -> tuple[np.ndarray, list[float]]:
 def _attained(points: Displacement) -> float:
     """Ratio for a step of one observed row of the last layer: the constant 1 is reached."""
     row = int(np.flatnonzero(points.mask.any(axis=1))[0])
-    last = points.here[-1].at[row].add(1.0)
+    last = jnp.asarray(points.here[-1]).at[row].add(1.0)
     step = dataclasses.replace(points, there=(*points.here[:-1], last))
     change, moved = _steps(step)
     return float(np.linalg.norm(change, 2)) / float(np.linalg.norm(moved))
