@@ -17,7 +17,8 @@ atexit.register(lambda: sys.stderr.write("\\n" + json.dumps(sorted(sys.modules))
 main()
 """
 
-ENGINE = ("core", "dynamics", "models", "probes")
+GROUND = ("core", "readers")
+ENGINE = (*GROUND, "dynamics", "engine", "models", "probes")
 NEVER = ("dask", "diffrax", "fastapi", "lineax", "matplotlib", "optax", "optimistix")
 TABLES = ("h5py", "pandas", "xarray")
 DATA = ("sklearn", "pandas")  # scikit-learn loads pandas where it is installed
@@ -30,9 +31,9 @@ MOST: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
         DATA,
     ),
     "regress samples.csv --targets y --no-plot": ((*ENGINE, "estimators", "exact", "report"), 85, DATA),
-    "ranks layers.npz": (("core", "diagnosis", "nonlinear"), 30, ()),
-    "extrapolate response.csv --no-plot": (("core", "models", "recurrent"), 35, ()),
-    "geodesic a.csv b.csv --depth 1 --no-plot": (("core", "geometry", "models"), 45, ()),
+    "ranks layers.npz": ((*GROUND, "diagnosis", "nonlinear"), 30, ()),
+    "extrapolate response.csv --no-plot": ((*GROUND, "models", "recurrent"), 35, ()),
+    "geodesic a.csv b.csv --depth 1 --no-plot": ((*GROUND, "geometry", "models"), 45, ()),
     "exact --widths 4,2,2 --init lambda-balanced --horizon 5 --no-plot": (
         (*ENGINE, "exact", "following", "plots", "report"),
         95,
@@ -43,7 +44,7 @@ MOST: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
         95,
         (),
     ),
-    "landscape layers.npz --target target.csv --no-plot": (("core", "landscape", "models"), 55, ()),
+    "landscape layers.npz --target target.csv --no-plot": ((*GROUND, "landscape", "models"), 55, ()),
     "check run exact/lemma-4.2 --instances 1": (
         (*ENGINE, "exact", "experiments", "geometry", "landscape", "recurrent", "report", "theory"),
         130,

@@ -118,7 +118,7 @@ def test_what_is_no_block_problem_is_said_with_its_residual() -> None:
         (unmet,) = verdict.hypotheses
         return unmet.name, unmet.residual
 
-    name, residual = reading(blocks, layer, layer, layer.at[0, 1].add(0.03))
+    name, residual = reading(blocks, layer, layer, layer + 0.03 * np.eye(4)[[0]].T * np.eye(4)[1])
     assert "α/m off it" in name and 0.05 < residual < 0.1
     name, residual = reading(blocks, *(0.3 * jnp.eye(4) - 0.1 * (1 - jnp.eye(4)),) * 3)
     assert "m ≥ 1" in name and abs(residual - 1 / 3) < 1e-12

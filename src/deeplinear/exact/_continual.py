@@ -4,7 +4,6 @@ The imbalance $\lambda$ is conserved by the flow of every task, so that the stat
 start for the next: $Q_j = \mathrm{propagate}(Q_{j-1}; \Sigma_j, \lambda, T_j)$.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -146,7 +145,7 @@ def _factors(solution: Continual, times: Float[Array, "*times"]) -> Float[Array,
 @entry
 def continual(
     params: Params,
-    targets: Sequence[Any] | Float[Array | np.ndarray, "tasks out inp"],
+    targets: Any,
     durations: Any,
     *,
     lam: ArrayLike | None = None,

@@ -60,7 +60,7 @@ class Delay:
     def __post_init__(self) -> None:
         for width in self.widths:
             check_count("Delay", "each of widths", width, at_least=1)
-        if not self.widths[0] > self.widths[1] == self.widths[2]:
+        if len(self.widths) != 3 or not self.widths[0] > self.widths[1] == self.widths[2]:
             raise ValueError(f"Delay: widths must be those of a funnel, such as 3,2,2, but are {self.widths}.")
         for name in ("largest", "sigma", "lr", "overlay"):
             check_number("Delay", name, getattr(self, name), above=0)
