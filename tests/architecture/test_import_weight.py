@@ -49,7 +49,7 @@ def test_what_a_flow_needs_loads_nothing_heavy_and_leaves_precision_alone() -> N
     found = report("from deeplinear.dynamics import simulate; from deeplinear import models; models.DeepLinear((2, 2))")
     assert (found["loaded"], found["x64"], found["jax"]) == ([], False, True)
     used = {name.split(".")[1] for name in found["own"]}
-    assert used <= {"_about", "_lazy", "core", "dynamics", "engine", "models", "probes"}, used
+    assert used <= {"_about", "_lazy", "core", "dynamics", "engine", "models", "probes", "readers"}, used
 
 
 def test_a_name_that_is_not_there_is_refused_and_all_names_are_listed() -> None:

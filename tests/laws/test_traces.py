@@ -43,7 +43,8 @@ def offered(package: str) -> dict[str, Any]:
     """Public functions of a package, and classes that a user makes from arrays."""
     module = importlib.import_module(f"deeplinear.{package}")
     found = {}
-    for name, value in vars(module).items():
+    for name in module.__all__:
+        value = getattr(module, name)
         made = inspect.isclass(value) and issubclass(value, eqx.Module) and not inspect.isabstract(value)
         plain = callable(value) and not inspect.isclass(value) and typing.get_origin(value) is None
         if (made or plain) and not name.startswith("_"):
@@ -56,7 +57,7 @@ def test_every_public_function_stands_in_the_table(package):
     functions, table = offered(package), TABLES[package]
     assert set(functions) - set(table) == set(), f"add rows to tests/traces/{package}.py"
     methods = {name.split(".")[0] for name in table if "." in name}
-    public = set(vars(importlib.import_module(f"deeplinear.{package}")))
+    public = set(importlib.import_module(f"deeplinear.{package}").__all__)
     assert {name for name in table if "." not in name} | methods <= public
 
 

@@ -9,7 +9,35 @@ CHECK = outside("checks an argument")
 RUNTIME = outside("looks at the process")
 SOLVER = outside("chooses a solver")
 
+CHOICE = outside("chooses between NumPy and JAX; tested in `core/test_xp.py`")
+
 TABLE: dict[str, Row] = {
+    **dict.fromkeys(
+        (
+            "add_at",
+            "as_numbers",
+            "cond",
+            "differentiable",
+            "entries",
+            "fori_loop",
+            "formula",
+            "is_program",
+            "over",
+            "put",
+            "scan",
+            "stop_gradient",
+            "while_loop",
+            "within_run",
+        ),
+        CHOICE,
+    ),
+    "are_tied": outside("a truth value"),
+    "check_result": CHECK,
+    "full_svd": passes(lambda matrix: core.full_svd(matrix)[1], normal((3, 2)), scales=False, kinds=False),
+    "polar": passes(core.polar, normal((3, 2)), scales=False, kinds=False),
+    "refused_derivative": outside("refuses a derivative"),
+    "stabilised_table": SOLVER,
+    "tableau": SOLVER,
     "Exponential": SOLVER,
     "Implicit": SOLVER,
     "Params": outside("an annotation"),

@@ -25,6 +25,8 @@ def compared(make, free, **options) -> Traced:
 MAKES = outside("functions")
 
 TABLE: dict[str, Row] = {
+    "is_own": outside("a probe"),
+    "values_of": outside("states on the way of a run"),
     "Conserved": watched(probes.Conserved(1)),
     "Drift": compared(probes.Drift, NETWORK),
     "Entries": watched(probes.Entries([0, 1], [1, 1])),
