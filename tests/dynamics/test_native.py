@@ -245,11 +245,13 @@ def test_rounding_of_a_quiet_gradient_costs_no_steps(rtol: float) -> None:
     rng = np.random.default_rng(2)
     for name in ("distance", "regression", "completion"):
         case, params = flow(name, (3, 4, 3), rng), start((3, 4, 3), rng)
-        run = native(case, params, GradientFlow(rtol), times=[0.0, 1e4, 1e9], probes=[loss, gradient_norm])
+        run = native(
+            case, params, GradientFlow(rtol), times=[0.0, 1e4, 1e9], probes=[loss, gradient_norm], max_steps=2000
+        )
         assert run.result in (RESULTS.completed, RESULTS.steady)
         assert run.times.tolist() == [0.0, 1e4, 1e9]
         assert run["gradient_norm"][-1] < 1e-12
-        assert run.stats["accepted_steps"] < 2000 and run.stats["rejected_steps"] < 200
+        assert run.stats["rejected_steps"] < 200
 
 
 @pytest.mark.parametrize(("integrator", "order"), [(tsit5(), 5), (dopri8(), 8), (Stabilised(), 4), (Exponential(), 4)])
