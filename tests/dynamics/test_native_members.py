@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -160,27 +159,29 @@ def test_a_conserved_difference_and_the_fall_of_the_loss() -> None:
             assert np.all(np.diff(run["loss"]) <= 1e-12)
 
 
-@pytest.mark.parametrize("probe", [loss, gradient_norm])
-@pytest.mark.parametrize("below", [True, False])
-def test_stopping_rules_are_met_within_one_per_cent(probe: Callable, below: bool) -> None:
+@pytest.mark.parametrize(("probe", "below"), [(loss, True), (gradient_norm, True), (gradient_norm, False)])
+def test_stopping_rules_are_met_within_one_per_cent(probe: Any, below: bool) -> None:
+    """On the way from one value to another; a gradient grows from small weights, the loss always falls."""
     rng = np.random.default_rng(6)
-    for size in (1e-3, 0.5, 4.0):
-        case, params = flow("regression", (3, 4, 3), rng), start((3, 4, 3), rng, size)
-        path = simulate(case.problem, params, GradientFlow(1e-6), horizon=8.0, every=1, probes=[probe], engine="native")
-        low, high = np.sort([path[probe.name][0], path[probe.name][-1]])
-        falls = path[probe.name][-1] < path[probe.name][0]
-        if falls is not below:
+    ways = 0
+    for size in (1e-2, 0.5, 4.0):
+        case, params = flow("reduced", (3, 4, 3), rng), start((3, 4, 3), rng, size)
+        settings = {"probes": [probe], "engine": "native"}
+        path = simulate(case.problem, params, GradientFlow(1e-6), horizon=8.0, every=1, **settings)[probe.name]
+        end = path.max() if probe is gradient_norm and not below else path[-1]
+        if end == path[0] or bool(end < path[0]) is not below:
             continue
-        threshold = np.sqrt(low * high)
-        rule = until(probe, below=threshold) if below else until(probe, above=threshold)
-        run = simulate(
-            case.problem, params, GradientFlow(1e-6), until=rule, horizon=8.0, probes=[probe], engine="native"
-        )
-        assert run.result is RESULTS.stopped and run.rule == rule.name
-        y = flat(run.params)
-        value = case.value(y) if probe is loss else np.linalg.norm(case.slope(y))
-        assert value == pytest.approx(threshold, rel=0.01)
-        assert value <= threshold if below else value >= threshold
+        ways += 1
+        for share in (0.2, 0.5, 0.9):
+            threshold = path[0] ** (1 - share) * end**share
+            rule = until(probe, below=threshold) if below else until(probe, above=threshold)
+            run = simulate(case.problem, params, GradientFlow(1e-6), until=rule, horizon=8.0, **settings)
+            assert run.result is RESULTS.stopped and run.rule == rule.name
+            y = flat(run.params)
+            value = case.value(y) if probe is loss else np.linalg.norm(case.slope(y))
+            assert value == pytest.approx(threshold, rel=0.01)
+            assert value <= threshold if below else value >= threshold
+    assert ways
 
 
 # --- Going on ---------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ BLOCK = 64
 """Snapshots that are looked at together."""
 
 MOST_ENTRIES = 4_000_000
-"""Entries of a matrix above which a list of observations is not made a mask."""
+"""Entries of a matrix above which a list of observations is not made a mask, nor samples a covariance."""
 
 
 def refusal(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) -> str | None:
@@ -88,12 +88,16 @@ def refusal(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) 
     kind = type(problem.loss)
     if kind not in _NUMBERS:
         return f"the loss is {kind.__name__}"
-    if kind is EntryCompletion and np.prod(problem.loss.shape) > MOST_ENTRIES:  # pyright: ignore[reportArgumentType]
+    if isinstance(problem.loss, EntryCompletion) and np.prod(problem.loss.shape) > MOST_ENTRIES:
         return "the list of observations is of a matrix too large for a mask"
+    if kind is SampleRegression and problem.model.shapes[0][1] ** 2 > MOST_ENTRIES:
+        return "the samples have too many inputs for a covariance"
     if not isinstance(method, GradientFlow):
         return f"the method is {type(method).__name__}"
     if (other := _foreign(method.integrator)) is not None:
         return f"the integrator is {other}"
+    if isinstance(method.integrator, Exponential) and problem.model.size > _flow.DENSE:
+        return f"the exponential method has more than {_flow.DENSE} weights, whose matrices are for LAPACK"
     if len(rules) > MOST_RULES:
         return f"there are more than {MOST_RULES} stopping rules"
     other = [rule.probe.name for rule in rules if rule.probe is not loss and rule.probe is not gradient_norm]

@@ -141,15 +141,16 @@ template <class T> struct Worker : AbstractWorker {
     for (int i = 0; i < n; i++) put(steps.direction[i], l, spec.direction[c.member * n + i]);
   }
 
-  // --- The spectral radius, by power iteration from the last direction, for the lanes that are due
+  // --- The spectral radius, by power iteration from the last direction, for the lanes that are due; whether any was
 
-  void renew() {
+  bool renew() {
     bool due[L], any = false;
     for (int l = 0; l < L; l++) {
       due[l] = lane[l] && lane[l]->control.result == RUNNING && lane[l]->control.age >= spec.law.refresh;
       any = any || due[l];
     }
     if (any) renew(steps, due);
+    return any;
   }
 
   void renew(Steps<T> &s, const bool *due) {
@@ -341,6 +342,15 @@ template <class T> struct Worker : AbstractWorker {
       }
   }
 
+  // Lets go who ended or wants another integrator; whether there was one.
+  bool part() {
+    bool any = false;
+    for (int l = 0; l < L; l++)
+      if (lane[l] && (lane[l]->control.result != RUNNING || judge.plan(lane[l]->control).mode != mode))
+        leave(l), any = true;
+    return any;
+  }
+
   void clear() {
     for (int l = 0; l < L; l++)
       if (lane[l]) leave(l);
@@ -414,14 +424,9 @@ template <class T> struct Worker : AbstractWorker {
         if (more && !spec.opens) clear();
         continue;
       }
-      renew();
+      if (renew() && part()) continue;  // with another radius, another integrator
       rounds++;
-      if (!attempt(steps, mode, r)) continue;
-      for (int l = 0; l < L; l++)
-        if (lane[l]) {
-          const Control &c = lane[l]->control;
-          if (c.result != RUNNING || judge.plan(c).mode != mode) leave(l);
-        }
+      if (attempt(steps, mode, r)) part();
     }
   }
   bool more = true;
