@@ -24,6 +24,7 @@ TABLE: dict[str, Row] = {
             "is_program",
             "over",
             "put",
+            "quietly",
             "scan",
             "stop_gradient",
             "while_loop",

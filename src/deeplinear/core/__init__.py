@@ -114,7 +114,6 @@ if TYPE_CHECKING:
         Stack as Stack,
     )
     from deeplinear.core._xp import (
-        QUIET as QUIET,
         add_at as add_at,
         as_numbers as as_numbers,
         cond as cond,
@@ -125,6 +124,7 @@ if TYPE_CHECKING:
         is_program as is_program,
         over as over,
         put as put,
+        quietly as quietly,
         scan as scan,
         special as special,
         stop_gradient as stop_gradient,

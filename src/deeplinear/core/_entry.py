@@ -20,7 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from deeplinear.core._arrays import as_array
 from deeplinear.core._errors import check_size, is_concrete
 from deeplinear.core._layers import checked_layer
-from deeplinear.core._xp import QUIET
+from deeplinear.core._xp import quietly
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -181,7 +181,7 @@ def entry(
         many = names + [rest] * (len(args) - len(names))
         given = [converted(name, value) for name, value in zip(many, args, strict=False)]
         named = {name: converted(name, value) for name, value in options.items()}
-        with np.errstate(**QUIET):
+        with quietly():
             return function(*given, **named)
 
     return checked

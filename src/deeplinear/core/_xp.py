@@ -77,8 +77,9 @@ def _is_key(value: Any, jax: Any) -> bool:
     return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-QUIET = {"divide": "ignore", "over": "ignore", "under": "ignore", "invalid": "ignore"}
-"""Formulas meet infinities and 0/0 on branches that `where` leaves out, and say nothing about it, as JAX does."""
+def quietly() -> np.errstate:
+    """Context in which formulas say nothing of infinities and 0/0 on branches that `where` leaves out, as in JAX."""
+    return np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")
 
 
 def formula(function: F | None = None, **settings: Any) -> Any:
@@ -107,7 +108,7 @@ def formula(function: F | None = None, **settings: Any) -> Any:
 
                 programs.append(jax.jit(function, **{"inline": True, **settings}))
             return programs[0](*args, **kwargs)
-        with np.errstate(**QUIET):
+        with quietly():
             return function(*map(as_numbers, args), **{name: as_numbers(value) for name, value in kwargs.items()})
 
     return call
@@ -127,7 +128,7 @@ class Differentiable:
 
     def __call__(self, *args: Any) -> Any:
         if not is_program(*args):
-            with np.errstate(**QUIET):
+            with quietly():
                 return self.function(*map(as_numbers, args))
         if self.program is None:
             import jax
@@ -175,6 +176,8 @@ def _choosing(traced: str, name: str, plain: Callable[..., Any]) -> Callable[...
 if TYPE_CHECKING:
     import jax.numpy as xp
     import jax.scipy.special as special
+
+    __all__ = ("special", "xp")
 else:
     xp = _Namespace("numpy", "jax.numpy", linalg=_Namespace("numpy.linalg", "jax.numpy.linalg"))
     """NumPy for numbers, `jax.numpy` for what is traced or on an accelerator."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+import deeplinear.dynamics._flow as _flow
 import deeplinear.engine as engine
 from deeplinear.core import (
     RESULTS,
@@ -30,7 +31,6 @@ from deeplinear.core import (
     tableau,
     unflatten,
 )
-from deeplinear.dynamics import _flow
 from deeplinear.dynamics._assemble import assemble
 from deeplinear.dynamics._base import AbstractMethod, Progress, Snapshots
 from deeplinear.dynamics._flow import GradientFlow, Switching

@@ -111,6 +111,7 @@ OPTIONAL: dict[str, Predicate] = {
         expected=_text,
         holds=lambda value: value is None or type(value) is bool,
         note=_text,
+        general=lambda value: type(value) is bool,
     ),
     "claim": _rows(("residual", "tolerance"), name=_text, residual=_real, tolerance=_real),
     "violations": _rows(("name", "caught"), name=_text, caught=lambda value: type(value) is bool),

@@ -1,5 +1,7 @@
 """Feed-forward deep linear networks."""
 
+import functools
+import operator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -156,10 +158,8 @@ class DeepLinear(AbstractModel[PrefixProducts]):
         $\mathrm{d}\,\mathrm{vec}(W)/\mathrm{d}t = -K\,\mathrm{vec}(\nabla E)$ under gradient flow.
         """
         out, inp = self.widths[-1], self.widths[0]
-        kernel = xp.zeros((out, inp, out, inp), dtype=params[0].dtype)
-        for left, right in self.kernel_factors(params):
-            kernel = kernel + xp.einsum("ip,jq->ijpq", left, right)
-        return kernel.reshape(out * inp, out * inp)
+        terms = (xp.einsum("ip,jq->ijpq", left, right) for left, right in self.kernel_factors(params))
+        return functools.reduce(operator.add, terms).reshape(out * inp, out * inp)
 
     def kernel_factors(self, params: Params) -> tuple[tuple[Matrix, Matrix], ...]:
         r"""Pairs $(W_{L:l+1} W_{L:l+1}^\top,\, W_{l-1:1}^\top W_{l-1:1})$ whose Kronecker products sum to the NTK."""

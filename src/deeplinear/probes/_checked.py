@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from deeplinear.core import QUIET, Params, Stack, as_numbers, is_program, within_run, xp
+from deeplinear.core import Params, Stack, as_numbers, is_program, quietly, within_run, xp
 from deeplinear.models import Problem
 from deeplinear.probes._base import AbstractProbe, as_probes, dimension_names
 from deeplinear.probes._plain import gradient_norm, loss
@@ -56,7 +56,7 @@ def is_own(item: AbstractProbe) -> bool:
 
 def values_of(found: tuple[AbstractProbe, ...], t: Any, params: Params, problem: Problem) -> list[np.ndarray]:
     """Values of the package's own probes at one state on the way of a run, by their formulas in NumPy."""
-    with within_run(), np.errstate(**QUIET):
+    with within_run(), quietly():
         return [np.asarray(item(t, params, problem)) for item in found]
 
 
