@@ -43,7 +43,9 @@ def lab_command(
         print_json({"ok": True, "command": "lab", "address": address})
     else:
         say(f"The lab is at {address} (Ctrl-C ends it).")
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_config=None, log_level="warning", server_header=False, timeout_graceful_shutdown=2)
+    )
     if browser:
         threading.Timer(0.8, webbrowser.open, [address]).start()
     # An interrupt is the way to end the server, which answers SIGINT and SIGTERM itself and raises them again.
