@@ -186,7 +186,9 @@ def test_the_last_members_are_shared_out_among_the_workers() -> None:
     queue.queues = {"explicit": list(range(7)), "stabilised": [], "alone": []}
     taken = []
     while queue.queues["explicit"]:
-        ids, _ = queue.take(16)
+        group = queue.take(16)
+        assert group is not None
+        ids, _ = group
         taken.append(ids.tolist())
     assert taken == [[0, 1, 2], [3, 4], [5, 6]]
 

@@ -53,10 +53,10 @@ def test_no_setting_of_a_user_is_judged_by_the_bounds_of_presets(one: Experiment
     specs = own_specs(one)
     assert specs
     for spec in specs:
-        held = [claim.holds for claim in failing.judge(None, spec)]  # type: ignore[arg-type]
+        held = [claim.holds for claim in failing.judge(None, spec)]
         assert held == [None, False, None]
     for preset in one.presets.values():
-        assert [claim.holds for claim in failing.judge(None, preset)] == [False, False, None]  # type: ignore[arg-type]
+        assert [claim.holds for claim in failing.judge(None, preset)] == [False, False, None]
 
 
 def test_a_reading_says_where_its_bound_comes_from() -> None:
@@ -70,10 +70,10 @@ def test_claims_that_cannot_be_evaluated_elsewhere_lose_no_run() -> None:
         raise KeyError("step 20")
 
     one = dataclasses.replace(experiment("exact/fig8"), claims=broken)
-    (claim,) = one.judge(None, dataclasses.replace(one.preset("quick"), steps=(1, 2)))  # type: ignore[arg-type]
+    (claim,) = one.judge(None, dataclasses.replace(one.preset("quick"), steps=(1, 2)))
     assert claim.holds is None and "step 20" in claim.note
     with pytest.raises(KeyError, match="step 20"):
-        one.judge(None, one.preset("quick"))  # type: ignore[arg-type]
+        one.judge(None, one.preset("quick"))
 
 
 def test_five_short_tasks_do_not_fail(tmp_path: Path) -> None:

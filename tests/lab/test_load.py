@@ -136,7 +136,7 @@ def compile_sizes(address: str, sizes: int) -> None:
 
 @pytest.mark.slow
 def test_many_clients(bounded: tuple[str, int], request: pytest.FixtureRequest) -> None:
-    answers = request.config.getoption("--load")
+    answers = int(request.config.getoption("--load") or 0)
     sizes = len(SIZES) if answers >= MANY else 1
     compile_sizes(bounded[0], sizes)
     crowd = asyncio.run(gather(*bounded, answers, sizes))
@@ -148,7 +148,7 @@ def test_many_clients(bounded: tuple[str, int], request: pytest.FixtureRequest) 
 def test_many_sizes(bounded: tuple[str, int], request: pytest.FixtureRequest) -> None:
     """Sizes one after another until programs are dropped; then there is less memory, and all is answered as before."""
     address, process = bounded
-    long = request.config.getoption("--load") >= MANY
+    long = int(request.config.getoption("--load") or 0) >= MANY
     peak = dropped = 0
     after = float("inf")
     with httpx2.Client(base_url=address, timeout=HANG) as session:

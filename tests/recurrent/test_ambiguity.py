@@ -152,6 +152,7 @@ def test_the_error_of_a_tolerant_programme_bounds_what_a_coarse_grid_misses(
 def test_the_bounds_of_a_tolerant_continuation_include_what_the_tolerance_allows() -> None:
     response = moments([0.5, -0.3, 0.9], [1.0, 0.7, 0.4], 4)
     found = continuation(response, 7, tolerance=1e-2)
+    assert found.lower is not None and found.upper is not None
     slack = 1e-2 * float(response.max())
     for index in range(4, 7):
         least, most = ends_by_scipy(response, index, slack)

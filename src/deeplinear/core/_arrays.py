@@ -8,7 +8,7 @@ from deeplinear.core._types import Array
 from deeplinear.core._xp import is_program
 
 
-def as_array(value: Any, dtype: type | None = None) -> Array:
+def as_array(value: Any, dtype: type | None = None) -> Any:
     """Numbers as an array of NumPy; what is traced, or lies on an accelerator, as an array of JAX.
 
     The array has memory of its own: what is written into `value` later does not change it.

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-F = TypeVar("F", bound=Callable[..., Any])
 Carry = TypeVar("Carry")
 
 
@@ -82,7 +81,7 @@ def quietly() -> np.errstate:
     return np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")
 
 
-def formula(function: F | None = None, **settings: Any) -> Any:
+def formula(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
     """Decorator of a formula: plain NumPy for numbers, one compiled program for what JAX traces or holds elsewhere.
 
     Args:
@@ -121,7 +120,7 @@ class Differentiable:
         self.function, self.settings, self.rule, self.program = function, settings, None, None
         functools.update_wrapper(self, function)
 
-    def defjvp(self, rule: F) -> F:
+    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule: `(primals, tangents) -> (value, tangent)`, as for `jax.custom_jvp`."""
         self.rule = rule
         return rule

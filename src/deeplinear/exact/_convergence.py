@@ -463,7 +463,8 @@ def _checked(
     """Two balanced layers, their target and relative scale as plain numbers, or a refusal."""
     given = [(f"params[{position}]", layer) for position, layer in enumerate(params)]
     for name, array in (*given, ("target", target)):
-        if np.size(array):
-            check_size(where, name, np.asarray(array))
+        numbers = np.asarray(array)
+        if numbers.size:
+            check_size(where, name, numbers)
     layers = checked_two_layers(where, params, target, lam)
     return np.asarray(layers.first), np.asarray(layers.second), np.asarray(target, dtype=float), float(layers.lam)

@@ -194,7 +194,7 @@ def balancing_flow(
     ts = as_array(checked_layer(where, "times", times), float)
     check_shape(where, "times", ts, (None,))
     check_finite(where, "times", ts)
-    if ts.shape[0] == 0 or float(ts[0]) < 0 or np.any(np.diff(np.asarray(ts)) <= 0):
+    if ts.shape[0] == 0 or float(ts[0]) < 0 or np.any(np.diff(np.asarray(ts, dtype=float)) <= 0):
         raise ValueError(f"{where}: times must increase from 0 or later, but are {np.asarray(ts).tolist()}.")
     check_number(where, "rtol", rtol, above=0)
     check_number(where, "atol", atol, above=0)

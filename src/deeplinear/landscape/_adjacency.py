@@ -253,7 +253,7 @@ def _decomposed(where: str, layer: Matrix) -> tuple[Array, Array, Array]:
     """Full singular value decomposition of a layer; vectors of equal values refuse to be differentiated."""
     left, values, right_t = full_svd(layer)
     message = f"{where}: vectors of singular values that coincide have no derivative; take that of core.spectrum."
-    tied = are_tied(values, layer.shape)
+    tied = are_tied(values, (layer.shape[0], layer.shape[1]))
     return refused_derivative(left, tied, message), values, refused_derivative(right_t, tied, message)
 
 

@@ -16,9 +16,7 @@ SCALARS = (loss, gradient_norm)
 """Probes that give one real number of every problem: nothing has to be looked at."""
 
 
-def checked_probes(
-    where: str, probes: Any, problem: Problem, batched: bool, params: Stack
-) -> tuple[AbstractProbe, ...]:
+def checked_probes(where: str, probes: Any, problem: Problem, batched: bool, params: Any) -> tuple[AbstractProbe, ...]:
     """Probes that give arrays of real numbers with the dimensions they name; seen without computing anything."""
     found = as_probes(probes)
     if all(item in SCALARS for item in found):

@@ -1,13 +1,14 @@
 """Weights from elsewhere as a trajectory."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
 from deeplinear.core import (
     RESULTS,
+    Params,
     Trajectory,
     as_numbers,
     check_finite,
@@ -64,7 +65,7 @@ def observe(
         )
     layers = [checked_params(where, f"snapshots[{k}]", snapshot) for k, snapshot in enumerate(snapshots)]
     for k, snapshot in enumerate(layers):
-        problem.check(snapshot, f"{where}: snapshots[{k}]")
+        problem.check(cast(Params, snapshot), f"{where}: snapshots[{k}]")
         for position, layer in enumerate(snapshot):
             check_finite(where, f"snapshots[{k}][{position}]", layer)
     stack = tuple(

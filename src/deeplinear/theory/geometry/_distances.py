@@ -68,7 +68,7 @@ def _measure_bound(instances: Sequence[Bounded]) -> list[Measured]:
         else:
             bound = math.sqrt(one.depth) * float(np.linalg.norm(s ** (1 / one.depth) - r ** (1 / one.depth)))
         found = geodesic_between(one.start, one.end, one.depth)
-        told = distance_lower_bound(one.start, one.end, one.depth)
+        told = float(distance_lower_bound(one.start, one.end, one.depth))
         bent = plain_length(*_bent(one), one.depth)
         numbers = (bound - found.length, bound - bent, abs(told - bound))
         facts = {"distance": found.length, "bound": bound, "length of the bent curve": bent}
