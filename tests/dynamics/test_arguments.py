@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from checking import unchecked
-from deeplinear.core import Trajectory
+from deeplinear.core import Trajectory, describe
 from deeplinear.dynamics import Adagrad, Adam, GradientDescent, GradientFlow, RMSProp, ensemble, resume, simulate, until
 from deeplinear.models import Completion, DeepLinear, Energy, Problem, SquaredDistance
 from deeplinear.probes import as_probes, loss, probe, product
@@ -262,3 +262,9 @@ def test_rules_of_one_kind_and_another() -> None:
     rules = [until(loss, below=1e-30), until(trace, above=2.0)]
     run = simulate(DECAY.problem, DECAY.params, GradientDescent(0.1), until=rules)
     assert run.rule == "trace above 2"
+
+
+def test_a_method_is_described_in_a_line_without_its_coefficients() -> None:
+    text = describe(GradientFlow(1e-8))
+    assert text.startswith("GradientFlow(rtol=1e-08") and "RungeKutta(order=8, interval=5.1)" in text
+    assert len(text) < 160

@@ -86,7 +86,7 @@ class RungeKutta(AbstractIntegrator):
         interval: Length of its stable interval on the negative real axis.
     """
 
-    coefficients: Coefficients = eqx.field(static=True)
+    coefficients: Coefficients = eqx.field(static=True, repr=False)
     order: int = eqx.field(static=True)
     interval: float = eqx.field(static=True)
 
