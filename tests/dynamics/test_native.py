@@ -9,9 +9,12 @@ import pytest
 
 from deeplinear.core import RESULTS, Exponential, RungeKutta, Stabilised, dopri8, kvaerno5, tableau, tsit5
 from deeplinear.dynamics import GradientFlow, Switching, _flow, _native, ensemble, resume, simulate
+from deeplinear.engine import available
 from deeplinear.models import DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
 from deeplinear.probes import gradient_norm, loss
 from flows import LOSSES, Flow, flat, flow, start
+
+pytestmark = pytest.mark.skipif(not available(), reason="the engine is not compiled on this machine")
 
 INTEGRATORS = {
     "switching": None,

@@ -10,9 +10,12 @@ import pytest
 
 from deeplinear.core import RESULTS, Exponential, Stabilised, Trajectory, dopri8, tsit5
 from deeplinear.dynamics import GradientFlow, Switching, _native, ensemble, resume, simulate, until
+from deeplinear.engine import available
 from deeplinear.models import DeepLinear, Problem, Regression
 from deeplinear.probes import gradient_norm, loss, singular_values
 from flows import flat, flow, start
+
+pytestmark = pytest.mark.skipif(not available(), reason="the engine is not compiled on this machine")
 
 WIDTHS = (3, 4, 2)
 

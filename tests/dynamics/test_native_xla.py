@@ -8,8 +8,11 @@ import pytest
 
 from deeplinear.core import RESULTS, Trajectory
 from deeplinear.dynamics import GradientFlow, ensemble, resume, simulate, until
+from deeplinear.engine import available
 from deeplinear.probes import gradient_norm, loss
 from flows import Flow, flat, flow, start
+
+pytestmark = pytest.mark.skipif(not available(), reason="the engine is not compiled on this machine")
 
 ENGINES = ("native", "xla")
 WIDTHS = (2, 3, 2)
