@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS, Exponential, Stabilised, Trajectory, dopri8, tsit5
-from deeplinear.dynamics import GradientFlow, Switching, _native, ensemble, resume, simulate, until
+from deeplinear.dynamics import GradientFlow, Progress, Switching, _native, ensemble, resume, simulate, until
 from deeplinear.engine import available
-from deeplinear.models import DeepLinear, Problem, Regression
+from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.probes import gradient_norm, loss, singular_values
 from flows import flat, flow, start
 
@@ -253,3 +253,17 @@ def test_an_interrupt_ends_a_run_and_keeps_its_state(kind: str, cause: str, monk
     assert all(RESULTS(int(result)) is RESULTS.interrupted for result in results)
     assert np.all(np.asarray(times) < 1e5)
     assert all(np.isfinite(layer).all() for layer in run.params)
+
+
+def test_an_interrupt_before_the_first_step_keeps_the_start() -> None:
+    def interrupted(_: Progress) -> None:
+        if not calls:
+            calls.append(None)
+            raise KeyboardInterrupt
+
+    calls: list[None] = []
+    problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.eye(2)))
+    layers = (0.5 * np.eye(2), 0.5 * np.eye(2))
+    run = simulate(problem, layers, GradientFlow(1e-6), horizon=5.0, progress=interrupted)
+    assert run.result is RESULTS.interrupted and run.stats["accepted_steps"] == 0
+    np.testing.assert_array_equal(run.params[0], layers[0])

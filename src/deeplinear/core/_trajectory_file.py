@@ -28,7 +28,7 @@ def fields(source: Source, dataset: "xarray.Dataset") -> dict[str, Any]:
     attributes = dataset.attrs
     found = attributes.get("deeplinear_format")
     if found != FORMAT:
-        raise source.refused(f"it must be a trajectory of format {FORMAT}, but its format is {found}", "save it anew")
+        raise source.refused(f"it must be a trajectory of format {FORMAT}, but its format is {found}", "save it again")
     dims, rules, info = (_attribute(source, attributes, name) for name in ("dims", "rules", "info"))
     if not isinstance(dims, dict) or not all(_dimensions(own) for own in dims.values()) or any("." in n for n in dims):
         raise _damaged(source, "'dims' must map probes to names of dimensions")

@@ -358,8 +358,8 @@ class Native:
             if self.asked.progress is not None:
                 self.asked.progress(self.state(members))
 
-        look()
         try:
+            look()
             if self.stop[0]:
                 pass
             elif workers == 1 and not self.wide:
