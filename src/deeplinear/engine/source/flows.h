@@ -8,28 +8,23 @@
 
 namespace engine {
 
-struct AbstractWorker {
-  virtual ~AbstractWorker() {}
-  virtual int advance(Records *records, double seconds) = 0;
-  virtual int end(Records *records, int result) = 0;
-};
-
 // One network that waits: where it stands, and its weights, slope and direction of largest curvature.
 struct Member {
   Control control;
   std::vector<double> y, f, direction;
 };
 
-template <class T> struct Worker : AbstractWorker {
+template <class T> struct Flows : AbstractWorker {
   static constexpr int L = lanes_of<T>;
   static constexpr int PATCH = 16;  // rounds before other networks may have the lanes
 
   const Spec &spec;
   Blas blas;
-  Judge judge;
   std::atomic<int64_t> &next;
-  int n;
   Steps<T> steps;
+  int n;
+  Judge judge;
+  Journal journal;
   std::unique_ptr<Steps<T>> solo;  // for the exponential method, whose lanes all hold one network
   typedef std::unique_ptr<Member> Waiting;
   std::deque<Waiting> pools[MODES];
@@ -39,9 +34,9 @@ template <class T> struct Worker : AbstractWorker {
   Mode mode = EXPLICIT;
   int rounds = 0;
 
-  Worker(const Spec &s, std::atomic<int64_t> &counter)
-      : spec(s), blas{(decltype(blas.dgemm))s.dgemm, s.least}, judge(&s),
-        next(counter), n(judge.size), steps(s, blas) {}
+  Flows(const Spec &s, std::atomic<int64_t> &counter)
+      : spec(s), blas{(decltype(blas.dgemm))s.dgemm, s.least}, next(counter), steps(s, blas), n(steps.n),
+        judge(&s, steps.net.layers, n), journal{s, n, {}} {}
 
   // --- Lanes
 
@@ -107,7 +102,7 @@ template <class T> struct Worker : AbstractWorker {
     for (int l = 0; l < count; l++) {
       Control &c = lane[l]->control;
       double speed = 0, bend = 0, size = 0;
-      for (int layer = 0; layer < spec.depth; layer++) {
+      for (int layer = 0; layer < judge.layers; layer++) {
         double sum = 0;
         for (int i = steps.net.begin[layer]; i < steps.net.begin[layer + 1]; i++) {
           const double y = get(steps.y[i], l), f = get(steps.f[i], l), j = get(steps.slope[i], l);
@@ -190,18 +185,10 @@ template <class T> struct Worker : AbstractWorker {
 
   // --- Records
 
-  static bool room(const Records &r, int64_t rows) { return r.filled + rows <= r.room; }
+  static bool room(const Records &r, int64_t rows) { return Journal::room(r, rows); }
 
   void record(Records &r, const Control &c, const double *state) {
-    const int64_t row = r.filled++;
-    r.member[row] = c.member, r.time[row] = c.t, r.loss[row] = c.loss, r.slope[row] = c.before;
-    if (spec.keeps) std::copy(state, state + n, r.states + row * n);
-    written[c.member] = c.t;
-  }
-  std::vector<double> written;  // time of the last record of each member, NaN before the first
-
-  void remember(int64_t member) {
-    if (int64_t(written.size()) <= member) written.resize(member + 1, NAN);
+    journal.write(r, c.member, c.t, c.loss, c.before, state);
   }
 
   // Writes what ended members still have to record, and their last states; false where there is no room.
@@ -209,14 +196,13 @@ template <class T> struct Worker : AbstractWorker {
     while (!ended.empty()) {
       Member &m = *ended.front();
       Control &c = m.control;
-      remember(c.member);
       if (c.result == STEADY)  // it does not move any more
         for (; c.cursor < spec.listed; c.cursor++) {
           if (!room(r, 1)) return false;
           c.t = spec.times[c.cursor];
           record(r, c, m.y.data());
         }
-      if (!(written[c.member] == c.t)) {
+      if (!journal.has(c.member, c.t)) {
         if (!room(r, 1)) return false;
         record(r, c, m.y.data());
       }
@@ -260,7 +246,7 @@ template <class T> struct Worker : AbstractWorker {
     if (how == EXPONENTIAL && !s.exponential(h[0])) return false;
 
     T layers[MOST_DEPTH], errors[MOST_DEPTH], slope{}, along{};
-    for (int layer = 0; layer < spec.depth; layer++) {
+    for (int layer = 0; layer < judge.layers; layer++) {
       T p{}, q{};
       for (int i = s.net.begin[layer]; i < s.net.begin[layer + 1]; i++) {
         p += s.next[i] * s.next[i], q += s.error[i] * s.error[i], slope += s.slope[i] * s.slope[i];
@@ -273,14 +259,13 @@ template <class T> struct Worker : AbstractWorker {
       taken[l] = false;
       if (!alive[l]) { whole = false; continue; }
       Measured m;
-      for (int layer = 0; layer < spec.depth; layer++)
+      for (int layer = 0; layer < judge.layers; layer++)
         m.layers[layer] = get(layers[layer], l), m.errors[layer] = get(errors[layer], l);
       m.slope = get(slope, l), m.along = get(along, l), m.value = get(s.value, l), m.evaluations = s.evaluations[l];
       bool due;
       taken[l] = judge.judge(lane[l]->control, trials[l], m, due);
       whole = whole && taken[l];
       if (due) {
-        remember(lane[l]->control.member);
         if (spec.keeps)
           for (int i = 0; i < n; i++) lane[l]->y[i] = get(s.next[i], l);
         record(r, lane[l]->control, lane[l]->y.data());
@@ -361,7 +346,6 @@ template <class T> struct Worker : AbstractWorker {
     while (!opened.empty()) {
       if (!room(r, 1)) return false;
       const int l = opened.back();
-      remember(lane[l]->control.member);
       record(r, lane[l]->control, lane[l]->y.data());
       if (spec.listed > 0) lane[l]->control.cursor++;  // the first listed time is that of the start
       opened.pop_back();

@@ -1,4 +1,5 @@
 // What Python calls. Compiled once for each instruction set, into a library of its own.
+#include "descents.h"
 #include "flows.h"
 #include "machine.h"
 
@@ -12,6 +13,11 @@
 #define ENGINE_SOURCES "unknown"
 #endif
 
+template <class T> engine::AbstractWorker *made(const Spec &spec, std::atomic<int64_t> &next) {
+  if (spec.update.kind) return new engine::Descents<T>(spec, next);
+  return new engine::Flows<T>(spec, next);
+}
+
 extern "C" {
 
 // Hash of the sources this library was compiled from. Python looks for it in the file before loading it.
@@ -24,8 +30,7 @@ EXPORTED int engine_widest() { return engine::widest(); }
 
 EXPORTED void *worker_new(const Spec *spec, void *counter) {
   auto &next = *static_cast<std::atomic<int64_t> *>(counter);
-  if (spec->wide) return static_cast<engine::AbstractWorker *>(new engine::Worker<double>(*spec, next));
-  return static_cast<engine::AbstractWorker *>(new engine::Worker<engine::Lanes>(*spec, next));
+  return spec->wide ? made<double>(*spec, next) : made<engine::Lanes>(*spec, next);
 }
 
 // Moves members for some seconds; says why it came back.

@@ -4,6 +4,7 @@
 #include <cfloat>
 #include "lanes.h"
 #include "spec.h"
+#include "worker.h"
 
 namespace engine {
 
@@ -39,15 +40,12 @@ struct Measured {
 
 struct Judge {
   const Spec *spec;
-  int depth, size;
+  int layers, size;
   bool small;
-  double eps, tiny, huge;
+  double eps = DBL_EPSILON, tiny = DBL_MIN, huge;
 
-  explicit Judge(const Spec *s) : spec(s), depth(s->depth), size(0) {
-    for (int l = 0; l < depth; l++) size += s->widths[l] * s->widths[l + 1];
-    small = size <= s->law.dense;
-    eps = DBL_EPSILON, tiny = DBL_MIN, huge = std::cbrt(DBL_MAX);
-  }
+  Judge(const Spec *s, int count, int weights)
+      : spec(s), layers(count), size(weights), small(weights <= s->law.dense), huge(std::cbrt(DBL_MAX)) {}
 
   int order(Mode mode) const { return mode == EXPLICIT ? spec->pair.order : 4; }
 
@@ -91,10 +89,6 @@ struct Judge {
     return trial;
   }
 
-  bool fires(int rule, double value) const {
-    return spec->rule_below[rule] ? value <= spec->threshold[rule] : value >= spec->threshold[rule];
-  }
-
   double ruled(int rule, double loss, double slope) const { return spec->rule_kind[rule] ? slope : loss; }
 
   // Share of a step at which a value on its way from `old` to `now` meets the threshold.
@@ -121,7 +115,7 @@ struct Judge {
     c.result = speed == 0 ? STEADY : RUNNING;
     for (int r = spec->rules - 1; r >= 0; r--) {
       c.values[r] = ruled(r, loss, speed);
-      if (fires(r, c.values[r])) c.result = FIRED, c.rule = r;
+      if (fires(*spec, r, c.values[r])) c.result = FIRED, c.rule = r;
     }
     if (!std::isfinite(size_ + speed)) c.result = DIVERGED;
     if (c.t >= spec->horizon && c.result == RUNNING) c.result = COMPLETED;
@@ -135,7 +129,7 @@ struct Judge {
 
     // Error of each layer against the layer.
     double worst = 0, total = 0;
-    for (int l = 0; l < depth; l++) {
+    for (int l = 0; l < layers; l++) {
       const double size2 = std::max(c.layers[l], m.layers[l]), size_ = std::sqrt(size2);
       const double scale = std::max(std::max(c.atol + c.rtol * size_, law.floor * eps * size_), tiny);
       worst = std::max(worst, std::sqrt(m.errors[l]) / scale);
@@ -176,7 +170,7 @@ struct Judge {
     for (int r = spec->rules - 1; r >= 0; r--) {
       values[r] = ruled(r, m.value, speed);
       const double threshold = spec->threshold[r];
-      const bool met = fires(r, values[r]);
+      const bool met = fires(*spec, r, values[r]);
       const bool far = std::fabs(values[r] - threshold) > 0.01 * std::max(std::fabs(threshold), eps * std::fabs(c.values[r]));
       if (met && far) share = std::min(share, locate(c.values[r], values[r], threshold));
       if (met && good) stop = true, rule = r;
@@ -225,7 +219,7 @@ struct Judge {
       c.t = trial.lands ? trial.goal : c.t + h;
       c.error = std::max(safe, 1e-4);
       c.loss = m.value, c.before = speed, c.size = now;
-      std::copy(m.layers, m.layers + depth, c.layers);
+      std::copy(m.layers, m.layers + layers, c.layers);
       std::copy(values, values + spec->rules, c.values);
       c.cursor += trial.lands && trial.listed;
     }

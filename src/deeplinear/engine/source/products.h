@@ -77,6 +77,44 @@ inline void strip(int n, int width, int k, const double *a, int ra, int ca, cons
   if (j < width) block<R, 1>(k, a, ra, ca, b + j, width, c + j, n, n - j, add);
 }
 
+// Adds the products of a with N vectors that lie `apart` numbers apart.
+template <int N> inline void dots(int k, const double *a, const double *b, int apart, double *c) {
+  Lanes s[N] = {};
+  int q = 0;
+  for (; q + LANES <= k; q += LANES) {
+    const Lanes x = load(a + q);
+    for (int j = 0; j < N; j++) s[j] += x * load(b + j * apart + q);
+  }
+  for (int j = 0; j < N; j++) {
+    double sum = 0;
+    for (int l = 0; l < LANES; l++) sum += s[j][l];
+    for (int r = q; r < k; r++) sum += a[r] * b[j * apart + r];
+    c[j] += sum;
+  }
+}
+
+// Few rows of c: each is made from rows of b, or from its columns, as they lie in memory.
+inline void thin(int m, int k, int n, const double *a, int ra, int ca, const double *b, int rb, int cb, double *c,
+                 bool add) {
+  for (int i = 0; i < m; i++, c += n, a += ra) {
+    if (!add)
+      for (int j = 0; j < n; j++) c[j] = 0;
+    if (cb == 1) {
+      int q = 0;
+      for (; q + 4 <= k; q += 4) {
+        const double *p = b + q * rb, x0 = a[q * ca], x1 = a[(q + 1) * ca], x2 = a[(q + 2) * ca], x3 = a[(q + 3) * ca];
+        for (int j = 0; j < n; j++) c[j] += x0 * p[j] + x1 * p[rb + j] + x2 * p[2 * rb + j] + x3 * p[3 * rb + j];
+      }
+      for (; q < k; q++)
+        for (int j = 0; j < n; j++) c[j] += a[q * ca] * b[q * rb + j];
+      continue;
+    }
+    int j = 0;
+    for (; j + 4 <= n; j += 4) dots<4>(k, a, b + j * cb, cb, c + j);
+    for (; j < n; j++) dots<1>(k, a, b + j * cb, cb, c + j);
+  }
+}
+
 inline void multiply(const Blas &blas, Array<double> &room, int m, int k, int n, const double *a, int ra, int ca,
                      const double *b, int rb, int cb, double *c, bool add = false) {
   if (blas.dgemm && double(m) * n * k >= blas.least) {
@@ -88,6 +126,7 @@ inline void multiply(const Blas &blas, Array<double> &room, int m, int k, int n,
     blas.dgemm(&left, &right, &n, &m, &k, &one, b, &lb, a, &la, &beta, c, &n);
     return;
   }
+  if (m < 4 && (cb == 1 || (rb == 1 && ca == 1))) return thin(m, k, n, a, ra, ca, b, rb, cb, c, add);
   const int width = (n + LANES - 1) / LANES * LANES;
   const double *packed = b;
   if (cb != 1 || width != n || rb != n) {

@@ -4,7 +4,7 @@
 
 extern "C" {
 
-// Numbers of the law of step control, declared in `dynamics/_law.py`.
+// Numbers of the law of step control.
 struct Law {
   double refresh, strikes, floor, dense, back, instant, crawl, patience, retries, affordable, margin, noise;
 };
@@ -25,9 +25,30 @@ struct Family {
   double rounding;
 };
 
+// A discrete update, if there is one.
+struct Update {
+  int32_t kind;              // 0 none but a flow, then as in `updates.h`
+  int32_t nesterov;
+  const double *numbers;     // of each member: learning rate, two decays, and what is added to roots
+  int64_t numbers_step;
+  int32_t marks;             // steps at which the rate is multiplied by a factor
+  const int64_t *mark;
+  const double *factor;
+  int64_t mark_step, factor_step;
+  double *moments;           // members x 2 x weights
+  int32_t batch;             // terms drawn for each step, 0 for all
+  int64_t terms;             // how many there are, where that is no matter of the mask
+  const uint32_t *keys;      // of each member, two words
+  const double *inputs, *outputs;           // samples, in columns
+  const int64_t *places;                    // entries of the matrix that are listed as observed
+  const double *observed;                   // and what was observed
+  int64_t inputs_step, outputs_step, places_step, observed_step;
+};
+
 struct Spec {
-  int32_t depth;
-  const int32_t *widths;
+  int32_t form;           // 0 a deep linear network, then the forms of recurrent ones
+  int32_t depth;          // arrays of weights
+  const int32_t *widths;  // of the layers; of a recurrent network states, length, inputs, outputs
   int64_t members;
   int32_t loss;  // 0 squared distance, 1 regression, 2 completion
   // Numbers of the loss, and how far those of the next member are.
@@ -56,6 +77,7 @@ struct Spec {
   double *y, *direction;  // members x weights
   double *real;           // members x REALS
   int64_t *whole;         // members x WHOLES
+  Update update;
   void *dgemm;
   double least;
   volatile int32_t *stop;
