@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from deeplinear._about import (
         near_name as near_name,
     )
+    from deeplinear.core import (
+        random as random,
+    )
     from deeplinear.core._arrays import (
         as_array as as_array,
     )

@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar
 
-import jax
 from jaxtyping import Key
 
-from deeplinear.core import RESULTS, Array, Trajectory, near_name, processors
+from deeplinear.core import RESULTS, Array, Trajectory, near_name, processors, random
 from deeplinear.experiments._spec import fields, key_of, plain
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def seed_key(seed: int, *names: object) -> Key[Array, ""]:
         True
     """
     digest = hashlib.sha256("\x00".join(map(str, (seed, *names))).encode()).digest()
-    return jax.random.key(int.from_bytes(digest[:4], "little") >> 1)
+    return random.key(int.from_bytes(digest[:4], "little") >> 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@ r"""Initialisations with prescribed conserved quantities: balanced, $\lambda$-ba
 import itertools
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
@@ -22,6 +21,7 @@ from deeplinear.core import (
     is_concrete,
     no_gradient,
     put,
+    random,
     random_orthogonal,
     xp,
 )
@@ -194,7 +194,7 @@ class LambdaBalanced(AbstractInit):
                 )
             check_shape("LambdaBalanced", "match_det", self.match_det, (size, size))
         check_key("LambdaBalanced", key)
-        key_layers, key_rotation = jax.random.split(key)
+        key_layers, key_rotation = random.split(key)
         # The size is taken out before the decomposition: the layers have derivatives by it, singular vectors have none.
         product = network.product(gaussian_layers(key_layers, network.shapes, [1.0] * network.depth))
         left, values, right_t = xp.linalg.svd(product, full_matrices=True)
@@ -352,7 +352,7 @@ def _balanced(left: Matrix, values: Float[Array, " _"], right_t: Matrix, widths:
 def _rotated(params: Params, key: Key[Array, ""]) -> Params:
     """The same network in a Haar-random orthonormal basis of every hidden layer."""
     layers = list(params)
-    for position, k in enumerate(jax.random.split(key, len(layers))[:-1]):
+    for position, k in enumerate(random.split(key, len(layers))[:-1]):
         turn = random_orthogonal(k, layers[position].shape[0])
         layers[position] = turn @ layers[position]
         layers[position + 1] = layers[position + 1] @ turn.T

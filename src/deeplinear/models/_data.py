@@ -4,7 +4,6 @@ import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Key, UInt8
@@ -22,6 +21,7 @@ from deeplinear.core import (
     entry,
     formula,
     is_concrete,
+    random,
     random_orthogonal,
     stop_gradient,
     xp,
@@ -153,9 +153,9 @@ def _gaussian_samples(
     key: Key[Array, ""], sigma: Float[Array, ""], sizes: tuple[int, int, int], per_output: bool
 ) -> Samples:
     inp, out, samples = sizes
-    key_inputs, key_outputs = jax.random.split(key)
+    key_inputs, key_outputs = random.split(key)
     std = sigma / (math.sqrt(out) if per_output else 1.0)
-    return Samples(jax.random.normal(key_inputs, (inp, samples)), std * jax.random.normal(key_outputs, (out, samples)))
+    return Samples(random.normal(key_inputs, (inp, samples)), std * random.normal(key_outputs, (out, samples)))
 
 
 _HIERARCHY = (
@@ -256,7 +256,7 @@ def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) ->
         most = min(rows, columns)
         raise ValueError(f"spectral_target: values must be at most {most} for shape {shape}, but are {found.shape[0]}.")
     # Random bases are compiled for each side, not for each pair of sides.
-    left, right = (random_orthogonal(k, side) for k, side in zip(jax.random.split(key), (rows, columns), strict=True))
+    left, right = (random_orthogonal(k, side) for k, side in zip(random.split(key), (rows, columns), strict=True))
     return _spectral(left, found, right)
 
 
@@ -267,8 +267,8 @@ def _spectral(left: Matrix, values: Float[Array, " rank"], right: Matrix) -> Mat
 
 @formula(static_argnames=("shape", "rank"))
 def _low_rank(key: Key[Array, ""], std: Float[Array, ""], shape: tuple[int, int], rank: int) -> Matrix:
-    key_left, key_right = jax.random.split(key)
-    left, right = jax.random.normal(key_left, (shape[0], rank)), jax.random.normal(key_right, (shape[1], rank))
+    key_left, key_right = random.split(key)
+    left, right = random.normal(key_left, (shape[0], rank)), random.normal(key_right, (shape[1], rank))
     return std / math.sqrt(rank) * (left @ right.T)
 
 
@@ -297,7 +297,7 @@ def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool
 
 @formula(static_argnames="shape")
 def _mask(key: Key[Array, ""], count: int | Int[Array, ""], shape: tuple[int, int]) -> Bool[Array, "out inp"]:
-    return (jax.random.permutation(key, math.prod(shape)) < count).reshape(shape)
+    return (random.permutation(key, math.prod(shape)) < count).reshape(shape)
 
 
 def _extent(where: str, shape: tuple[int, int]) -> tuple[int, int]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
@@ -24,6 +23,7 @@ from deeplinear.core import (
     formula,
     is_concrete,
     near_name,
+    random,
     xp,
 )
 from deeplinear.models._base import AbstractModel
@@ -189,7 +189,7 @@ class Orthogonal(AbstractInit):
 
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         check_key("Orthogonal", key)
-        pairs = zip(jax.random.split(key, len(model.shapes)), model.shapes, strict=True)
+        pairs = zip(random.split(key, len(model.shapes)), model.shapes, strict=True)
         return tuple(_orthogonal_layer(k, self.scale, shape) for k, shape in pairs)
 
 
@@ -342,7 +342,7 @@ def gaussian_layers(
     key: Key[Array, ""], shapes: Sequence[tuple[int, int]], stds: Sequence[float | Float[Array, ""]]
 ) -> Params:
     """Normal layers with a standard deviation for each, every layer from its own key."""
-    keys = jax.random.split(key, len(shapes))
+    keys = random.split(key, len(shapes))
     layers = zip(keys, stds, shapes, strict=True)
     return tuple(_gaussian_layer(k, std, tuple(shape)) for k, std, shape in layers)
 
@@ -350,12 +350,12 @@ def gaussian_layers(
 # One program for each shape of a layer, not for each network: random numbers take long to compile.
 @formula(static_argnames="shape")
 def _gaussian_layer(key: Key[Array, ""], std: float | Float[Array, ""], shape: tuple[int, int]) -> Matrix:
-    return std * jax.random.normal(key, shape)
+    return std * random.normal(key, shape)
 
 
 @formula(static_argnames="shape")
 def _orthogonal_layer(key: Key[Array, ""], scale: Float[Array, ""], shape: tuple[int, int]) -> Matrix:
-    return scale * jax.random.orthogonal(key, shape[0], m=shape[1])
+    return scale * random.orthogonal(key, shape[0], shape[1])
 
 
 @formula(static_argnames="shapes")

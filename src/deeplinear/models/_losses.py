@@ -22,6 +22,7 @@ from deeplinear.core import (
     formula,
     is_concrete,
     put,
+    random,
     xp,
 )
 from deeplinear.models._base import AbstractLoss, AbstractSumLoss
@@ -68,8 +69,8 @@ def _draw(where: str, key: Key[Array, ""], terms: int, batch: int) -> Int[Array,
     check_key(where, key)
     _check_batch(where, batch, terms)
     if batch == 1:
-        return jax.random.randint(key, (1,), 0, terms)
-    return jax.random.choice(key, terms, (batch,), replace=False)
+        return random.randint(key, (1,), 0, terms)
+    return random.permutation(key, terms)[:batch]
 
 
 class SquaredDistance(AbstractLoss):
@@ -385,11 +386,11 @@ class Completion(AbstractSumLoss):
         _check_batch("Completion.batch_gradient", batch, int(terms) if is_concrete(terms) else self.mask.size)
         seen = self.mask.ravel()
         if batch == 1:  # the k-th observed entry, k uniform: one random number instead of one per entry
-            drawn = jax.random.randint(key, (1,), 0, terms)
+            drawn = random.randint(key, (1,), 0, terms)
             chosen = xp.searchsorted(xp.cumsum(seen.astype(int)), drawn, side="right")
         else:  # the observed entries with the highest of independent scores
-            scores = xp.where(seen > 0, jax.random.uniform(key, seen.shape, dtype=seen.dtype), -1.0)
-            chosen = jax.lax.top_k(scores, batch)[1]
+            scores = xp.where(seen > 0, random.uniform(key, seen.shape, dtype=seen.dtype), -1.0)
+            chosen = xp.argsort(-scores, stable=True)[:batch]
         residual = seen[chosen] * (product.ravel()[chosen] - self.target.ravel()[chosen])
         flat = put(xp.zeros_like(product).ravel(), chosen, residual, unique_indices=True)
         return flat.reshape(product.shape)

@@ -3,7 +3,6 @@
 import itertools
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
@@ -22,6 +21,7 @@ from deeplinear.core import (
     formula,
     is_concrete,
     put,
+    random,
     random_orthogonal,
     xp,
 )
@@ -131,7 +131,7 @@ class Aligned(AbstractInit):
             if basis is not None:
                 check_shape("Aligned", name, basis, (width, width))
         check_key("Aligned", key)
-        keys = jax.random.split(key, network.depth + 1)
+        keys = random.split(key, network.depth + 1)
         bases = [random_orthogonal(k, width) for k, width in zip(keys, network.widths, strict=True)]
         bases[0] = bases[0] if self.right is None else self.right
         bases[-1] = bases[-1] if self.left is None else self.left
@@ -162,7 +162,7 @@ class Decoupled(AbstractInit):
     def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
         network = _deep("Decoupled", model)
         check_key("Decoupled", key)
-        keys = jax.random.split(key, network.depth - 1)
+        keys = random.split(key, network.depth - 1)
         hidden = [random_orthogonal(k, width) for k, width in zip(keys, network.widths[1:-1], strict=True)]
         ends = [xp.eye(width) for width in (network.widths[0], network.widths[-1])]
         return _in_bases(diagonal_layers("Decoupled", self.strengths, network), [ends[0], *hidden, ends[1]])
@@ -232,7 +232,7 @@ class Pyramid(AbstractInit):
                 "take another pivot or other widths."
             )
         check_key("Pyramid", key)
-        keys = jax.random.split(key, network.depth)
+        keys = random.split(key, network.depth)
         return tuple(
             self.scale * self.growth ** abs(number - j) * _conditioned(k, shape)
             for number, (k, shape) in enumerate(zip(keys, network.shapes, strict=True), start=1)
@@ -277,12 +277,12 @@ class Cumulative(AbstractInit):
                 f"{widths}."
             )
         check_key("Cumulative", key)
-        of_frames, of_parts = jax.random.split(key)
+        of_frames, of_parts = random.split(key)
         frames = [
             random_orthogonal(k, width)[:, : inp if place < j else out]
-            for place, (k, width) in enumerate(zip(jax.random.split(of_frames, len(widths)), widths, strict=True))
+            for place, (k, width) in enumerate(zip(random.split(of_frames, len(widths)), widths, strict=True))
         ]
-        parts = jax.random.split(of_parts, network.depth)
+        parts = random.split(of_parts, network.depth)
         pivot = self.scale * _conditioned(parts[0], (out, inp))
         cores = [pivot]
         for k in parts[1:j]:  # outwards to the input: B Bᵀ = the Gram matrix above + E
@@ -376,7 +376,7 @@ def _pivoted(where: str, model: AbstractModel, pivot: int) -> DeepLinear:
 def _conditioned(key: Key[Array, ""], shape: tuple[int, int]) -> Matrix:
     """Haar-random singular vectors, singular values uniform between 1 and 2."""
     rows, columns = shape
-    of_left, of_values, of_right = jax.random.split(key, 3)
+    of_left, of_values, of_right = random.split(key, 3)
     modes = min(shape)
-    values = jax.random.uniform(of_values, (modes,), minval=1.0, maxval=2.0)
+    values = random.uniform(of_values, (modes,), minval=1.0, maxval=2.0)
     return (random_orthogonal(of_left, rows)[:, :modes] * values) @ random_orthogonal(of_right, columns)[:, :modes].T

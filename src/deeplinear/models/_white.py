@@ -3,11 +3,10 @@
 import sys
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float, Key
 
-from deeplinear.core import Array, Matrix, as_array, check_count, check_shape, entry, formula, is_concrete, xp
+from deeplinear.core import Array, Matrix, as_array, check_count, check_shape, entry, formula, is_concrete, random, xp
 from deeplinear.models._base import AbstractSumLoss
 from deeplinear.models._losses import checked_matrix
 
@@ -80,5 +79,5 @@ class WhiteInputs(AbstractSumLoss):
 def _batch_gradient(
     target: Matrix, active: Float[Array, " inp"], product: Matrix, key: Key[Array, ""], batch: int
 ) -> Matrix:
-    inputs = active[:, None] * jax.random.normal(key, (product.shape[1], batch), dtype=product.dtype)
+    inputs = active[:, None] * random.normal(key, (product.shape[1], batch), dtype=product.dtype)
     return ((product - target) @ inputs) @ inputs.T / batch

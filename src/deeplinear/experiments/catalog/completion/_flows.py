@@ -16,6 +16,7 @@ from deeplinear.core import (
     Trajectory,
     check_count,
     check_number,
+    random,
     spectrum,
     spectrum_effective_rank,
     spectrum_stable_rank,
@@ -134,7 +135,7 @@ def _stacked_problems(model: DeepLinear, targets: Any, masks: Any) -> Problem:
 
 def normal_layers(key: Key[Array, ""], depth: int, trials: int, width: int) -> list[Float[Array, "trials width width"]]:
     """Standard normal layers, one key for each layer."""
-    return [jax.random.normal(k, (trials, width, width)) for k in jax.random.split(key, depth)]
+    return [random.normal(k, (trials, width, width)) for k in random.split(key, depth)]
 
 
 def family_layer(alpha: Any, m: Any, width: int) -> Float[np.ndarray, "*batch width width"]:
