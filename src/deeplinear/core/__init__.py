@@ -114,6 +114,7 @@ if TYPE_CHECKING:
         Array as Array,
         Matrix as Matrix,
         Params as Params,
+        RandomKey as RandomKey,
         Stack as Stack,
     )
     from deeplinear.core._xp import (

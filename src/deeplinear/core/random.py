@@ -23,7 +23,7 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 """The constant of Threefry that joins the words of a key to a third one."""
 
-# Numerators and denominators, highest power first: M. J. Wichura, Algorithm AS 241 (PPND16), Applied Statistics 37, 1988.
+# Numerators and denominators, highest power first: M. J. Wichura, Algorithm AS 241, Applied Statistics 37 (1988).
 CENTRAL = (
     (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
      13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
@@ -64,7 +64,8 @@ def words(key: Any) -> np.ndarray | None:
     if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
         if jax.random.key_impl(key) != "threefry2x32":
             return None
-        return np.asarray(jax.random.key_data(key))
+        with jax.ensure_compile_time_eval():  # also while something else is traced
+            return np.asarray(jax.random.key_data(key))
     return words(np.asarray(key))
 
 
@@ -74,7 +75,7 @@ def _of_jax() -> Any:
     return jax.random
 
 
-def threefry(key: np.ndarray, high: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
     """Threefry 2x32 with 20 rounds: two words for each pair of counters.
 
     Args:
@@ -96,7 +97,7 @@ def threefry(key: np.ndarray, high: np.ndarray, low: np.ndarray) -> tuple[np.nda
     return left, right
 
 
-def _counted(key: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _counted(key: np.ndarray, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Two words for each entry of an array."""
     counts = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
     return threefry(key, (counts >> np.uint64(32)).astype(np.uint32), counts.astype(np.uint32))
@@ -182,7 +183,7 @@ def normal(key: Any, shape: tuple[int, ...] = (), dtype: Any = float) -> Array:
     return np.asarray(quantile(np.asarray(drawn, float))).astype(kind)
 
 
-def quantile(drawn: np.ndarray) -> np.ndarray:
+def quantile(drawn: Array) -> Array:
     """The number x with P(|X| <= x) = |drawn| for normal X, with the sign of `drawn`, which lies between -1 and 1.
 
     Relative error about 1e-16.
@@ -198,7 +199,7 @@ def quantile(drawn: np.ndarray) -> np.ndarray:
     return np.where(np.abs(half) <= 0.425, half * _ratio(CENTRAL, near), np.copysign(outside, drawn))
 
 
-def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], at: np.ndarray) -> np.ndarray:
+def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], at: Array) -> Array:
     return np.polyval(coefficients[0], at) / np.polyval(coefficients[1], at)
 
 

@@ -57,8 +57,8 @@ def plasticity(
     after: object,
     init: AbstractInit | Sequence[AbstractInit],
     *,
-    key: Key[Array, "..."],
-    cold_key: Key[Array, "..."] | None = None,
+    key: Key[Array, "..."] | UInt32[Array, "..."],
+    cold_key: Key[Array, "..."] | UInt32[Array, "..."] | None = None,
     method: AbstractMethod | Sequence[AbstractMethod] | None = None,
     threshold: float | None = None,
     horizon: float | None = None,
@@ -129,7 +129,7 @@ def plasticity(
     keys = _checked_keys("key", key)
     fresh = keys if cold_key is None else _checked_keys("cold_key", cold_key)
     sizes = {"target": truths, "before": seen, "after": more, "key": keys, "cold_key": fresh}
-    counts = {name: len(array) for name, array in sizes.items() if array.ndim == (1 if "key" in name else 3)}
+    counts = {name: len(array) for name, array in sizes.items() if array.ndim == (2 if "key" in name else 3)}
     counts |= {n: len(v) for n, v, given in (("init", inits, init), ("method", methods, method)) if _is_list(given)}
     if len(set(counts.values())) > 1:
         raise ValueError(f"plasticity: there must be one entry for each member, but there are {counts}.")

@@ -8,9 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar
 
-from jaxtyping import Key
-
-from deeplinear.core import RESULTS, Array, Trajectory, near_name, processors, random
+from deeplinear.core import RESULTS, RandomKey, Trajectory, near_name, processors, random
 from deeplinear.experiments._spec import fields, key_of, plain
 
 if TYPE_CHECKING:
@@ -148,7 +146,7 @@ class Context:
         return trajectory if keep_failed else trajectory.raise_on_failure()
 
 
-def seed_key(seed: int, *names: object) -> Key[Array, ""]:
+def seed_key(seed: int, *names: object) -> RandomKey:
     """Key of randomness that depends on the seed and on names only, not on the order of work.
 
     Example:

@@ -5,12 +5,13 @@ import itertools
 import equinox as eqx
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from deeplinear.core import (
     Array,
     Matrix,
     Params,
+    RandomKey,
     as_array,
     check_count,
     check_finite,
@@ -91,7 +92,7 @@ class DeltaBalanced(AbstractInit):
         check_number("DeltaBalanced", "delta", delta, above=0)
         self.delta = xp.asarray(delta, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _deep("DeltaBalanced", model)
         return rescale_balance(gaussian_layers(key, network.shapes, [1.0] * network.depth), self.delta)
 
@@ -125,7 +126,7 @@ class Aligned(AbstractInit):
         self.left = None if left is None else _orthogonal("Aligned", "left", left)
         self.right = None if right is None else _orthogonal("Aligned", "right", right)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = network_of("Aligned", model)
         for name, basis, width in (("left", self.left, network.widths[-1]), ("right", self.right, network.widths[0])):
             if basis is not None:
@@ -159,7 +160,7 @@ class Decoupled(AbstractInit):
     def __init__(self, strengths: object) -> None:
         self.strengths = _checked_strengths("Decoupled", strengths)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _deep("Decoupled", model)
         check_key("Decoupled", key)
         keys = random.split(key, network.depth - 1)
@@ -186,7 +187,7 @@ class Diagonal(AbstractInit):
     def __init__(self, strengths: object) -> None:
         self.strengths = _checked_strengths("Diagonal", strengths)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         return diagonal_layers("Diagonal", self.strengths, network_of("Diagonal", model))
 
 
@@ -222,7 +223,7 @@ class Pyramid(AbstractInit):
         self.growth = xp.asarray(growth, dtype=float)
         self.scale = xp.asarray(scale, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _pivoted("Pyramid", model, self.pivot)
         widths, j = network.widths, self.pivot
         rising, falling = itertools.pairwise(widths[:j]), itertools.pairwise(widths[j:])
@@ -267,7 +268,7 @@ class Cumulative(AbstractInit):
         self.pivot = int(pivot)
         self.scale = xp.asarray(scale, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _pivoted("Cumulative", model, self.pivot)
         widths, j = network.widths, self.pivot
         inp, out = widths[0], widths[-1]
@@ -373,7 +374,7 @@ def _pivoted(where: str, model: AbstractModel, pivot: int) -> DeepLinear:
     return network
 
 
-def _conditioned(key: Key[Array, ""], shape: tuple[int, int]) -> Matrix:
+def _conditioned(key: RandomKey, shape: tuple[int, int]) -> Matrix:
     """Haar-random singular vectors, singular values uniform between 1 and 2."""
     rows, columns = shape
     of_left, of_values, of_right = random.split(key, 3)

@@ -8,11 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Key
+from jaxtyping import Bool, Float
 
 from deeplinear.core import (
     RESULTS,
     Array,
+    RandomKey,
     Trajectory,
     check_count,
     check_number,
@@ -133,7 +134,7 @@ def _stacked_problems(model: DeepLinear, targets: Any, masks: Any) -> Problem:
     return eqx.filter_vmap(lambda target, mask: Problem(model, Completion(target, mask)))(targets, masks)
 
 
-def normal_layers(key: Key[Array, ""], depth: int, trials: int, width: int) -> list[Float[Array, "trials width width"]]:
+def normal_layers(key: RandomKey, depth: int, trials: int, width: int) -> list[Float[Array, "trials width width"]]:
     """Standard normal layers, one key for each layer."""
     return [random.normal(k, (trials, width, width)) for k in random.split(key, depth)]
 
