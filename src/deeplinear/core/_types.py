@@ -22,7 +22,7 @@ Stack: TypeAlias = tuple[Float[Array, "members _ _"], ...]
 """Layers of the members of an ensemble: `Params` with a leading member axis."""
 
 if TYPE_CHECKING:
-    RandomKey: TypeAlias = jax.Array
+    RandomKey: TypeAlias = jax.Array | np.ndarray
 else:
     RandomKey: TypeAlias = Key[Array, ""] | UInt32[Array, " words"]
 """One key of JAX's random numbers, or its words."""

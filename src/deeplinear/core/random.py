@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core._types import Array
 from deeplinear.core._xp import is_program
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -75,7 +74,7 @@ def _of_jax() -> Any:
     return jax.random
 
 
-def threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
+def threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
     """Threefry 2x32 with 20 rounds: two words for each pair of counters.
 
     Args:
@@ -97,7 +96,7 @@ def threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
     return left, right
 
 
-def _counted(key: np.ndarray, shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _counted(key: np.ndarray, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """Two words for each entry of an array."""
     counts = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
     return threefry(key, (counts >> np.uint64(32)).astype(np.uint32), counts.astype(np.uint32))
@@ -124,7 +123,7 @@ def fold_in(key: Any, data: Any) -> Any:
     return np.stack(threefry(seen, np.zeros((), np.uint32), np.asarray(int(data) & 0xFFFFFFFF, np.uint32)))
 
 
-def bits(key: Any, shape: tuple[int, ...] = (), width: int = 32) -> Array:
+def bits(key: Any, shape: tuple[int, ...] = (), width: int = 32) -> Any:
     """Random whole numbers of 32 or 64 bits, as `jax.random.bits`."""
     seen = words(key)
     if seen is None:
@@ -133,7 +132,7 @@ def bits(key: Any, shape: tuple[int, ...] = (), width: int = 32) -> Array:
     return high ^ low if width == 32 else high.astype(np.uint64) << np.uint64(32) | low
 
 
-def uniform(key: Any, shape: tuple[int, ...] = (), dtype: Any = float, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+def uniform(key: Any, shape: tuple[int, ...] = (), dtype: Any = float, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Uniform numbers in [minval, maxval), as `jax.random.uniform`."""
     kind = np.dtype(dtype)
     if words(key) is None or is_program(minval, maxval) or kind.itemsize not in (4, 8):
@@ -145,12 +144,12 @@ def uniform(key: Any, shape: tuple[int, ...] = (), dtype: Any = float, minval: A
     return np.maximum(low, parts * (high - low) + low)
 
 
-def bernoulli(key: Any, chance: float = 0.5, shape: tuple[int, ...] = ()) -> Array:
+def bernoulli(key: Any, chance: float = 0.5, shape: tuple[int, ...] = ()) -> Any:
     """Whether each of independent events with one chance happens, as `jax.random.bernoulli`."""
     return uniform(key, shape) < chance
 
 
-def randint(key: Any, shape: tuple[int, ...], minval: Any, maxval: Any) -> Array:
+def randint(key: Any, shape: tuple[int, ...], minval: Any, maxval: Any) -> Any:
     """Whole numbers from `minval` up to but without `maxval`, as `jax.random.randint`."""
     if words(key) is None or is_program(minval, maxval):
         return _of_jax().randint(key, shape, minval, maxval)
@@ -163,7 +162,7 @@ def randint(key: Any, shape: tuple[int, ...], minval: Any, maxval: Any) -> Array
     return np.asarray(minval, np.int64) + offset.astype(np.int64)
 
 
-def permutation(key: Any, count: int) -> Array:
+def permutation(key: Any, count: int) -> Any:
     """The numbers 0 … count - 1 in random order, as `jax.random.permutation`."""
     if words(key) is None:
         return _of_jax().permutation(key, count)
@@ -174,7 +173,7 @@ def permutation(key: Any, count: int) -> Array:
     return order
 
 
-def normal(key: Any, shape: tuple[int, ...] = (), dtype: Any = float) -> Array:
+def normal(key: Any, shape: tuple[int, ...] = (), dtype: Any = float) -> Any:
     """Independent standard normal numbers, as `jax.random.normal` to rounding."""
     kind = np.dtype(dtype)
     if words(key) is None or kind.itemsize not in (4, 8):
@@ -183,7 +182,7 @@ def normal(key: Any, shape: tuple[int, ...] = (), dtype: Any = float) -> Array:
     return np.asarray(quantile(np.asarray(drawn, float))).astype(kind)
 
 
-def quantile(drawn: Array) -> Array:
+def quantile(drawn: Any) -> Any:
     """The number x with P(|X| <= x) = |drawn| for normal X, with the sign of `drawn`, which lies between -1 and 1.
 
     Relative error about 1e-16.
@@ -199,11 +198,11 @@ def quantile(drawn: Array) -> Array:
     return np.where(np.abs(half) <= 0.425, half * _ratio(CENTRAL, near), np.copysign(outside, drawn))
 
 
-def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], at: Array) -> Array:
+def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], at: Any) -> Any:
     return np.polyval(coefficients[0], at) / np.polyval(coefficients[1], at)
 
 
-def orthogonal(key: Any, rows: int, columns: int | None = None, dtype: Any = float) -> Array:
+def orthogonal(key: Any, rows: int, columns: int | None = None, dtype: Any = float) -> Any:
     """Matrix with orthonormal rows or columns, drawn from Haar measure, as `jax.random.orthogonal` to rounding."""
     count = rows if columns is None else columns
     if words(key) is None:
