@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import random
+import deeplinear.core.random as random
 from deeplinear.core._types import Array, Params
 from deeplinear.core._xp import formula, xp
 
