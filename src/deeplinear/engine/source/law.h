@@ -1,15 +1,21 @@
 // The law of step control: how long the next step is, whether a step stands, which integrator takes it, when a run ends.
 #pragma once
+#ifndef __CUDACC__
 #include <algorithm>
 #include <cfloat>
-#include "lanes.h"
+#include <cmath>
+#endif
 #include "spec.h"
-#include "worker.h"
 
 namespace engine {
 
 enum Mode { EXPLICIT, STABILISED, EXPONENTIAL, MODES };
-constexpr int MOST_RULES = 8, MOST_DEPTH = 64;
+constexpr int MOST_RULES = 8;
+#ifdef DEPTH
+constexpr int MOST_DEPTH = DEPTH;  // compiled for one shape
+#else
+constexpr int MOST_DEPTH = 64;
+#endif
 
 // Where one network stands, its weights aside.
 struct Control {

@@ -1,6 +1,8 @@
 // What Python hands over; mirrored field by field in `_library.py`.
 #pragma once
+#ifndef __CUDACC__
 #include <cstdint>
+#endif
 
 extern "C" {
 
@@ -103,3 +105,12 @@ enum { STATUS_WORKING, STATUS_DONE, STATUS_FULL, STATUS_STOPPED };
 enum {
   RUNNING, COMPLETED, FIRED, STEADY, STEP_LIMIT, WALL_LIMIT, INTERRUPTED, DIVERGED, STEP_TOO_SMALL
 };
+
+namespace engine {
+
+// Whether a value meets a stopping rule.
+inline bool fires(const Spec &spec, int rule, double value) {
+  return spec.rule_below[rule] ? value <= spec.threshold[rule] : value >= spec.threshold[rule];
+}
+
+}  // namespace engine

@@ -32,9 +32,4 @@ struct Journal {
   bool has(int64_t member, double t) const { return int64_t(written.size()) > member && written[member] == t; }
 };
 
-// Whether a value meets a stopping rule.
-inline bool fires(const Spec &spec, int rule, double value) {
-  return spec.rule_below[rule] ? value <= spec.threshold[rule] : value >= spec.threshold[rule];
-}
-
 }  // namespace engine
