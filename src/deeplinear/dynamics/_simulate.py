@@ -242,13 +242,13 @@ def _drive(
     y = np.concatenate([layer.reshape(members, -1) for layer in params], axis=1)
     t = np.full(members, begin, dtype)
     memory = None if before is None else [np.asarray(leaf)[None] for leaf in before.state]
+    if keys is None:
+        keys = key_data(where, None, members if where == "ensemble" else None)
     reason = _why_not_native(where, run, chosen)
     if reason is None:
-        outcome, label = move(run, y, t, memory, clock), native_label(run)
+        outcome, label = move(run, y, t, np.asarray(keys), memory, clock), native_label(run)
     else:
         driver = Driver(run, members, y.shape[1], strategy == "vector")
-        if keys is None:
-            keys = key_data(where, None, members if where == "ensemble" else None)
         driver.run(*jax.device_put((y, t, keys)), memory=memory)
         outcome, label = driver.trajectory(clock), f"xla: {reason}"
     info = {**outcome.info, "kinds": kinds(problem, method, batched), "engine": label}

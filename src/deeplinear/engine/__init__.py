@@ -1,4 +1,4 @@
-"""The native engine: flows of deep linear networks in compiled C++, from start to end. Knows arrays only.
+"""The native engine: flows and discrete updates of linear networks in compiled C++, from start to end. Knows arrays only.
 
 `dynamics` says what it moves. Where it cannot be used (`missing()` says why), everything runs as programs of XLA.
 """
@@ -10,12 +10,15 @@ from deeplinear._lazy import attach
 if TYPE_CHECKING:
     from deeplinear.engine._build import ADVICE as ADVICE
     from deeplinear.engine._library import (
+        BATCH as BATCH,
         DONE as DONE,
+        FORMS as FORMS,
         FULL as FULL,
         LAW as LAW,
         NUMBERS as NUMBERS,
         REALS as REALS,
         STOPPED as STOPPED,
+        UPDATES as UPDATES,
         WHOLES as WHOLES,
         WORKING as WORKING,
         Family as Family,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
         Pair as Pair,
         Records as Records,
         Spec as Spec,
+        Update as Update,
         Worker as Worker,
         available as available,
         dgemm as dgemm,

@@ -90,11 +90,43 @@ class Family(Structure):
 NUMBERS = ("target", "mask", "sxx", "solution", "offset", "l2")
 """Numbers of a loss."""
 
+UPDATES = ("", "GradientDescent", "Momentum", "Adam", "RMSProp", "Adagrad")
+"""Discrete updates, as the engine numbers them."""
+
+FORMS = ("", "general", "symmetric", "upper", "diagonal", "tied")
+"""Forms of recurrent networks, as the engine numbers them."""
+
+BATCH = ("inputs", "outputs", "places", "observed")
+"""Terms of a loss that batches are drawn from."""
+
+
+class Update(Structure):
+    """A discrete update; kind 0 is none but a flow."""
+
+    _fields_ = [
+        ("kind", c_int32),
+        ("nesterov", c_int32),
+        ("numbers", c_void_p),
+        ("numbers_step", c_int64),
+        ("marks", c_int32),
+        ("mark", c_void_p),
+        ("factor", c_void_p),
+        ("mark_step", c_int64),
+        ("factor_step", c_int64),
+        ("moments", c_void_p),
+        ("batch", c_int32),
+        ("terms", c_int64),
+        ("keys", c_void_p),
+        *((name, c_void_p) for name in BATCH),
+        *((f"{name}_step", c_int64) for name in BATCH),
+    ]
+
 
 class Spec(Structure):
     """One run, as the engine reads it."""
 
     _fields_ = [
+        ("form", c_int32),
         ("depth", c_int32),
         ("widths", c_void_p),
         ("members", c_int64),
@@ -126,6 +158,7 @@ class Spec(Structure):
         ("direction", c_void_p),
         ("real", c_void_p),
         ("whole", c_void_p),
+        ("update", Update),
         ("dgemm", c_void_p),
         ("least", c_double),
         ("stop", c_void_p),
