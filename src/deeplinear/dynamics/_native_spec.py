@@ -1,7 +1,7 @@
 """A run as the native engine reads it: the law of step control, integrators, problems, states."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,16 +55,16 @@ def law() -> engine.Law:
 
 
 @functools.cache
-def _pair(integrator: RungeKutta) -> tuple[engine.Pair, engine.Holder]:
-    holder = engine.Holder()
+def _pair(integrator: RungeKutta, new_holder: Callable[[], engine.Holder]) -> tuple[engine.Pair, engine.Holder]:
+    holder = new_holder()
     coefficients = tableau(integrator)
     lower, error = (holder.copy(array, float) for array in coefficients)
     return engine.Pair(len(coefficients.error), integrator.error_order, lower, error, integrator.stability), holder
 
 
 @functools.cache
-def _family() -> tuple[engine.Family, engine.Holder]:
-    holder = engine.Holder()
+def _family(new_holder: Callable[[], engine.Holder]) -> tuple[engine.Family, engine.Holder]:
+    holder = new_holder()
     rows = stabilised_table()
     weights = np.stack([rows.momentum, rows.slope, rows.solution, rows.error, *rows.force.T], axis=1)
     whole = [holder.copy(getattr(rows, name), np.int64) for name in ("stages", "first", "second", "offset")]
@@ -106,13 +106,20 @@ class Handover:
         t: Time of each member at the start.
         keys: Random key of each member.
         memory: What an earlier run left, for a continuation.
+        new_holder: Makes room for what is handed over.
     """
 
     def __init__(
-        self, run: Run, y: np.ndarray, t: np.ndarray, keys: np.ndarray, memory: Sequence[np.ndarray] | None
+        self,
+        run: Run,
+        y: np.ndarray,
+        t: np.ndarray,
+        keys: np.ndarray,
+        memory: Sequence[np.ndarray] | None,
+        new_holder: Callable[[], engine.Holder] = engine.Holder,
     ) -> None:
         members = len(y)
-        self.run, self.y, self.members, self.holder = run, y, members, engine.Holder()
+        self.run, self.y, self.members, self.new_holder, self.holder = run, y, members, new_holder, new_holder()
         self.real, self.whole = np.zeros((members, len(engine.REALS))), np.zeros((members, len(engine.WHOLES)), np.int64)
         self.real[:, 0] = t
         self.direction, self.moments = np.zeros((members, 0)), None
@@ -178,8 +185,13 @@ class Handover:
         spec.loss = numbers.kind
         offset = np.zeros(self.members if batched else ())
         for name, array in ({"offset": offset, "l2": np.asarray(problem.l2)} | numbers.arrays).items():
+            array = self.filled_up(name, array)
             setattr(spec, name, holder.copy(array, float))
             setattr(spec, f"{name}_step", array.size // self.members if batched else 0)
+
+    def filled_up(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Numbers of the loss, as the engine wants their matrices."""
+        return array
 
     def _describe_flow(self, spec: engine.Spec, method: GradientFlow) -> None:
         spec.rtol, spec.atol = (self.holder.copy(x, float) for x in (method.rtol, method.atol))
@@ -189,9 +201,9 @@ class Handover:
             explicit = integrator.explicit
         else:
             spec.policy = 1 + (RungeKutta, Stabilised, Exponential).index(type(integrator))
-        pair, kept = _pair(explicit if isinstance(explicit, RungeKutta) else _flow.default_pair(0.1))
-        self.holder.kept.append(kept)
-        spec.pair, spec.family, spec.law = pair, _family()[0], law()
+        explicit = explicit if isinstance(explicit, RungeKutta) else _flow.default_pair(0.1)
+        spec.pair, spec.family = _pair(explicit, self.new_holder)[0], _family(self.new_holder)[0]
+        spec.law = law()
 
     def state(self) -> tuple[np.ndarray, ...]:
         """What a continuation needs, in the order in which programs of XLA keep it."""

@@ -9,6 +9,14 @@ from deeplinear._lazy import attach
 
 if TYPE_CHECKING:
     from deeplinear.engine._build import ADVICE as ADVICE
+    from deeplinear.engine._card import (
+        MOST_SHARED as MOST_SHARED,
+        Launch as Launch,
+        Shape as Shape,
+        card as card,
+        no_card as no_card,
+        shape_of as shape_of,
+    )
     from deeplinear.engine._library import (
         BATCH as BATCH,
         DONE as DONE,

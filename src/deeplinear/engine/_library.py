@@ -26,7 +26,7 @@ FULL = 2
 STOPPED = 3
 """A worker came back since it was stopped."""
 
-REALS = ("t", "h", "rho", "error", "loss")
+REALS = ("t", "h", "rho", "error", "loss", "slope")
 """Columns of the real numbers of a state."""
 
 WHOLES = (

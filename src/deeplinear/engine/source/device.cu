@@ -75,6 +75,7 @@ struct Launch {
   double *states, *losses, *slopes;  // records: members x listed times (x weights)
   int *queue;                     // next network
   uint64_t slice;                 // nanoseconds after which a block comes back
+  int32_t begins;                 // whether networks are only looked at, not moved
 };
 
 // What the threads of a block share.
@@ -541,13 +542,15 @@ inline void run(const Spec &spec, const Launch &launch, Shared &shared) {
     if (active && leads) shared.fresh[group] = KNOWN;
 
     // Who has come to an end, or the block to that of its time, leaves.
-    if (active && (shared.over || c.result != RUNNING)) {
+    const bool leaves = active && (shared.over || launch.begins || c.result != RUNNING);
+    if (leaves) {
       store(spec.y + who * WEIGHTS, y);
       if (c.result == RUNNING) store(launch.f + who * WEIGHTS, f);
       if (leads) {
         double *real = spec.real + who * REALS;
         int64_t *whole = spec.whole + who * WHOLES;
-        real[REAL_T] = c.t, real[REAL_H] = c.h, real[REAL_RHO] = c.rho, real[REAL_ERROR] = c.error, real[REAL_LOSS] = c.loss;
+        real[REAL_T] = c.t, real[REAL_H] = c.h, real[REAL_RHO] = c.rho, real[REAL_ERROR] = c.error;
+        real[REAL_LOSS] = c.loss, real[REAL_SLOPE] = c.before;
         whole[WHOLE_AGE] = c.age, whole[WHOLE_STIFF] = c.stiff, whole[WHOLE_STRIKES] = c.strikes;
         whole[WHOLE_ACCEPTED] = c.accepted, whole[WHOLE_REJECTED] = c.rejected;
         whole[WHOLE_STABILISED] = c.stabilised, whole[WHOLE_EVALUATIONS] = c.evaluations;
@@ -556,12 +559,12 @@ inline void run(const Spec &spec, const Launch &launch, Shared &shared) {
       }
     }
     SYNC();
-    if (active && leads && (shared.over || c.result != RUNNING)) shared.who[group] = shared.over ? NONE : WANTS;
+    if (leaves && leads) shared.who[group] = shared.over ? NONE : WANTS;
     const bool over = shared.over;
     SYNC();
     if (over) return;
-    if (shared.who[group] < 0 && GROUPS == 1) continue;
-    const bool runs = shared.who[group] >= 0;
+    const bool runs = active && !leaves;
+    if (GROUPS == 1 && !runs) continue;
 
     // The spectral radius, by power iteration from the last direction.
     auto aged = [&](int other) { return shared.control[other].age >= spec.law.refresh; };
@@ -625,6 +628,7 @@ inline void run(const Spec &spec, const Launch &launch, Shared &shared) {
       }
       SYNC();
     }
+    SYNC();  // all have seen who wants what, before networks change
   }
 }
 

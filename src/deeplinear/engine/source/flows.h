@@ -216,7 +216,8 @@ template <class T> struct Flows : AbstractWorker {
     const Control &c = m.control;
     double *real = spec.real + c.member * REALS;
     int64_t *whole = spec.whole + c.member * WHOLES;
-    real[REAL_T] = c.t, real[REAL_H] = c.h, real[REAL_RHO] = c.rho, real[REAL_ERROR] = c.error, real[REAL_LOSS] = c.loss;
+    real[REAL_T] = c.t, real[REAL_H] = c.h, real[REAL_RHO] = c.rho, real[REAL_ERROR] = c.error;
+    real[REAL_LOSS] = c.loss, real[REAL_SLOPE] = c.before;
     whole[WHOLE_AGE] = c.age, whole[WHOLE_STIFF] = c.stiff, whole[WHOLE_STRIKES] = c.strikes;
     whole[WHOLE_ACCEPTED] = c.accepted, whole[WHOLE_REJECTED] = c.rejected, whole[WHOLE_STABILISED] = c.stabilised;
     whole[WHOLE_EVALUATIONS] = c.evaluations, whole[WHOLE_RULE] = c.rule;
