@@ -1,6 +1,7 @@
 // Products of small matrices, in any orientation: c (m x n) = a (m x k) b (k x n), entry (i, j) of a at a[i*ra + j*ca].
 #pragma once
 #include <algorithm>
+#include <type_traits>
 #include "lanes.h"
 
 namespace engine {
@@ -91,6 +92,51 @@ template <int N> inline void dots(int k, const double *a, const double *b, int a
     for (int r = q; r < k; r++) sum += a[r] * b[j * apart + r];
     c[j] += sum;
   }
+}
+
+inline void store(double *p, const Lanes &v) { std::memcpy(p, &v, sizeof v); }
+
+// right += A r and left += l A, for which A (n x n) is read once. Where A is symmetric both are made in one way, so that
+// from the same vectors come the same ones.
+template <bool SYMMETRIC>
+inline void both_sides(int n, const double *a, const double *r, const double *l, double *right, double *left) {
+  int i = 0;
+  auto four = [&](auto rows) {
+    constexpr int R = decltype(rows)::value;
+    for (; i + R <= n; i += R) {
+      const double *p = a + size_t(i) * n;
+      Lanes s[R] = {};
+      int j = 0;
+      for (; j + LANES <= n; j += LANES) {
+        Lanes to_left = load(left + j), to_right{};
+        const Lanes x = load(SYMMETRIC ? right + j : r + j);
+        if (SYMMETRIC) to_right = x;
+        for (int q = 0; q < R; q++) {
+          const Lanes here = load(p + q * n + j);
+          to_left += l[i + q] * here;
+          if (SYMMETRIC)
+            to_right += r[i + q] * here;
+          else
+            s[q] += x * here;
+        }
+        store(left + j, to_left);
+        if (SYMMETRIC) store(right + j, to_right);
+      }
+      for (; j < n; j++)
+        for (int q = 0; q < R; q++) {
+          left[j] += l[i + q] * p[q * n + j];
+          if (SYMMETRIC)
+            right[j] += r[i + q] * p[q * n + j];
+          else
+            right[i + q] += p[q * n + j] * r[j];
+        }
+      if (!SYMMETRIC)
+        for (int q = 0; q < R; q++)
+          for (int lane = 0; lane < LANES; lane++) right[i + q] += s[q][lane];
+    }
+  };
+  four(std::integral_constant<int, 4>());
+  four(std::integral_constant<int, 1>());
 }
 
 // Few rows of c: each is made from rows of b, or from its columns, as they lie in memory.
