@@ -21,13 +21,16 @@ inline void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, 
     for (int j = 0; j < C; j++) c[i * n + j] = s[i][j];
 }
 
-template <int R>
-inline void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, bool add) {
-  constexpr int C = LANES == 8 ? 4 : 2;  // accumulators that fit the registers
-  int j = 0;
+// R rows of c, the columns from j on, C or fewer at once.
+template <int R, int C>
+inline void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, bool add,
+                 int j = 0) {
   for (; j + C <= n; j += C) tile<R, C>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
-  for (; j < n; j++) tile<R, 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+  if constexpr (C > 1)
+    if (j < n) rows<R, C - 1>(n, k, a, ra, ca, b, rb, cb, c, add, j);
 }
+
+constexpr int COLUMNS = LANES == 8 ? 4 : 2;  // accumulators that fit the registers
 
 struct Blas {
   void (*dgemm)(char *, char *, int *, int *, int *, double *, const double *, int *, const double *, int *, double *,
@@ -38,11 +41,11 @@ struct Blas {
 inline void multiply(const Blas &, Array<double> &, int m, int k, int n, const Lanes *a, int ra, int ca,
                      const Lanes *b, int rb, int cb, Lanes *c, bool add = false) {
   int i = 0;
-  for (; i + 4 <= m; i += 4) rows<4>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add);
+  for (; i + 4 <= m; i += 4) rows<4, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add);
   switch (m - i) {
-    case 3: rows<3>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
-    case 2: rows<2>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
-    case 1: rows<1>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 3: rows<3, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 2: rows<2, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 1: rows<1, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
   }
 }
 
