@@ -4,11 +4,14 @@
 #include <type_traits>
 #include "lanes.h"
 
+// Inlined whatever the compiler thinks: a call takes as long as a product of three by three.
+#define INLINE inline __attribute__((always_inline))
+
 namespace engine {
 
 // Row-major c, one network a lane: a tile of c stays in registers.
 template <int R, int C>
-inline void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, int n, bool add) {
+INLINE void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, int n, bool add) {
   Lanes s[R][C];
   for (int i = 0; i < R; i++)
     for (int j = 0; j < C; j++) s[i][j] = add ? c[i * n + j] : Lanes{};
@@ -21,13 +24,17 @@ inline void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, 
     for (int j = 0; j < C; j++) c[i * n + j] = s[i][j];
 }
 
-// R rows of c, the columns from j on, C or fewer at once.
+// R rows of c, at most C columns at once.
 template <int R, int C>
-inline void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, bool add,
-                 int j = 0) {
+INLINE void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, bool add) {
+  int j = 0;
   for (; j + C <= n; j += C) tile<R, C>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
-  if constexpr (C > 1)
-    if (j < n) rows<R, C - 1>(n, k, a, ra, ca, b, rb, cb, c, add, j);
+  if (n - j == 3)
+    tile<R, C == 4 ? 3 : 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+  else if (n - j == 2)
+    tile<R, C == 4 ? 2 : 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+  else if (n - j == 1)
+    tile<R, 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
 }
 
 constexpr int COLUMNS = LANES == 8 ? 4 : 2;  // accumulators that fit the registers
