@@ -235,7 +235,7 @@ def test_steps_obey_the_law(
     case, params = flow("distance", widths, rng, l2), start(widths, rng, size)
     if floor is not None:
         monkeypatch.setattr(_flow, "FLOOR", floor)
-        monkeypatch.setattr(_native_spec, "_law", _native._law.__wrapped__)
+        monkeypatch.setattr(_native_spec, "law", _native_spec.law.__wrapped__)
     run = native(case, params, GradientFlow(rtol, integrator=pair), horizon=horizon, every=1)
     assert run.result is RESULTS.completed
     expected = walk(case, flat(params), pair, rtol, horizon, floor or 8)
