@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS, Exponential, RungeKutta, Stabilised, dopri8, kvaerno5, tableau, tsit5
-from deeplinear.dynamics import GradientFlow, Switching, _flow, _native, ensemble, resume, simulate
+from deeplinear.dynamics import GradientFlow, Switching, _flow, _native, _native_spec, ensemble, resume, simulate
 from deeplinear.engine import available
 from deeplinear.models import DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
 from deeplinear.probes import gradient_norm, loss
@@ -33,8 +33,8 @@ LAYOUTS = {"lanes": (700, 40.0**3), "wide": (0, 1e300), "BLAS": (0, 1.0)}
 def lay_out(patch: pytest.MonkeyPatch, layout: str) -> None:
     """Move networks of any size one a lane, one at a time, or one at a time with all products by BLAS."""
     wide, least = LAYOUTS[layout]
-    patch.setattr(_native, "WIDE", wide)
-    patch.setattr(_native, "BLAS", least)
+    patch.setattr(_native_spec, "WIDE", wide)
+    patch.setattr(_native_spec, "BLAS", least)
 
 
 def native(case: Flow, params: Any, method: Any = None, **settings: Any) -> Any:
@@ -235,7 +235,7 @@ def test_steps_obey_the_law(
     case, params = flow("distance", widths, rng, l2), start(widths, rng, size)
     if floor is not None:
         monkeypatch.setattr(_flow, "FLOOR", floor)
-        monkeypatch.setattr(_native, "_law", _native._law.__wrapped__)
+        monkeypatch.setattr(_native_spec, "law", _native_spec.law.__wrapped__)
     run = native(case, params, GradientFlow(rtol, integrator=pair), horizon=horizon, every=1)
     assert run.result is RESULTS.completed
     expected = walk(case, flat(params), pair, rtol, horizon, floor or 8)

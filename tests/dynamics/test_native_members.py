@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS, Exponential, Stabilised, Trajectory, dopri8, tsit5
-from deeplinear.dynamics import GradientFlow, Progress, Switching, _native, ensemble, resume, simulate, until
+from deeplinear.dynamics import GradientFlow, Progress, Switching, _native_run, _native_spec, ensemble, resume, simulate, until
 from deeplinear.engine import available
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.probes import gradient_norm, loss, singular_values
@@ -21,7 +21,7 @@ WIDTHS = (3, 4, 2)
 
 
 def of_processors(patch: pytest.MonkeyPatch, count: int) -> None:
-    patch.setattr(_native, "processors", lambda: count)
+    patch.setattr(_native_run, "processors", lambda: count)
 
 
 def bits(run: Trajectory, member: int, skip: tuple[str, ...] = ()) -> dict[str, bytes]:
@@ -90,7 +90,7 @@ def test_so_it_is_with_every_integrator_and_wide_networks(integrator: Any, monke
     problems, params, _ = stiff_members(11)
     methods = [GradientFlow(10.0 ** -(4 + i % 3), integrator=integrator) for i in range(11)]
     for wide in (700, 0):
-        monkeypatch.setattr(_native, "WIDE", wide)
+        monkeypatch.setattr(_native_spec, "WIDE", wide)
         of_processors(monkeypatch, 2)
         settings = {"times": [0.0, 0.01, 0.1], "engine": "native", "probes": [loss, singular_values]}
         many = ensemble(problems, params, methods, **settings)
@@ -105,7 +105,7 @@ def test_small_rooms_for_records_lose_none(monkeypatch: pytest.MonkeyPatch) -> N
     problems, params, methods = stiff_members(9)
     settings = {"horizon": 0.02, "every": 1, "probes": [loss, singular_values], "engine": "native"}
     plain = ensemble(problems, params, methods, **settings)
-    monkeypatch.setattr(_native, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(_native_run, "WINDOW_BYTES", 1)
     narrow = ensemble(problems, params, methods, **settings)
     for i in range(9):
         assert bits(narrow, i) == bits(plain, i)
@@ -194,7 +194,7 @@ def test_stopping_rules_are_met_within_one_per_cent(probe: Any, below: bool) -> 
 @pytest.mark.parametrize("wide", [700, 0], ids=["lanes", "wide"])
 def test_a_continued_run_is_the_run_that_went_on(name: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last bit, through explicit, stabilised and exponential steps."""
-    monkeypatch.setattr(_native, "WIDE", wide)
+    monkeypatch.setattr(_native_spec, "WIDE", wide)
     rng = np.random.default_rng(9)
     case, params = flow(name, WIDTHS, rng, 0.05), start(WIDTHS, rng, 0.1)
     times = [0.0, 0.3, 2.0, 40.0, 3e3, 1e5]

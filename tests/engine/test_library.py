@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import ROUNDING, dopri8, stabilised_table, tableau, tsit5
-from deeplinear.dynamics import GradientFlow, _native, simulate
+from deeplinear.dynamics import GradientFlow, _native_spec, simulate
 from deeplinear.engine import _build, _library
 from deeplinear.models import DeepLinear, Problem, Regression
 
@@ -26,7 +26,7 @@ def tables(path: Path) -> None:
         found = tableau(pair)
         columns |= {f"{name}_lower": found.lower, f"{name}_error": found.error}
         columns[f"{name}_numbers"] = np.array([pair.error_order, pair.stability])
-    law = [getattr(_native._law(), name) for name in _library.LAW]
+    law = [getattr(_native_spec.law(), name) for name in _library.LAW]
     np.savez(path, rounding=ROUNDING, law=law, **columns)
 
 

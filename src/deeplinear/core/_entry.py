@@ -4,6 +4,7 @@
 with, refuses all others by name, and refuses traced values where a function needs concrete numbers.
 """
 
+import dataclasses
 import functools
 import inspect
 import types
@@ -54,7 +55,8 @@ def concrete(where: str, name: str, value: Any, *, instead: str) -> None:
     """
     if isinstance(value, Iterator):  # it can be gone through only once, by the function
         return
-    for leaf in [value] if isinstance(value, jax.Array) else jax.tree.leaves(value):
+    leaves = [value] if isinstance(value, jax.Array) else jax.tree.leaves(value)
+    for leaf in {type(leaf): leaf for leaf in leaves}.values():  # tracers are of types of their own
         if not is_concrete(leaf):
             raise TracedError(where, name, TRANSFORMATIONS.get(type(leaf).__name__, "grad"), instead)
 
@@ -207,20 +209,32 @@ def _kind(annotation: Any) -> str:
     return ANY
 
 
+@functools.cache
+def _is_plain(kind: type) -> bool:
+    """Whether values of a type are passed on as they are: numbers, texts, modules."""
+    return issubclass(kind, float | int | str) or dataclasses.is_dataclass(kind)
+
+
+def _is_ready(value: Any) -> bool:
+    """Whether a value is an array that is passed on as it is."""
+    return type(value) is np.ndarray and value.dtype == FLOATS[0] and value.size > 0
+
+
 def _converted(where: str, name: str, value: Any, kind: str, empty: bool) -> Any:
     """One argument as the package computes with it."""
-    if isinstance(value, jax.Array | np.ndarray):
+    many = type(value) in (list, tuple)  # asked first, since ensembles are long lists
+    if not many and isinstance(value, jax.Array | np.ndarray):
         return _array(where, name, value, kind, empty)
-    if isinstance(value, complex | np.complexfloating):
+    if not many and isinstance(value, complex | np.complexfloating):
         raise TypeError(f"{where}: {name} must be real, but is complex.")
     if kind == NUMBERS and isinstance(value, list | tuple):
         return _array(where, name, checked_layer(where, name, value), kind, empty)
-    if isinstance(value, list | tuple):
+    if many or isinstance(value, list | tuple):
         inner = NUMBERS if kind == LAYERS else ANY
         labels = getattr(value, "_fields", range(len(value)))
         parts = [
             part
-            if isinstance(part, float | int | str)
+            if _is_plain(type(part)) or (inner == ANY and _is_ready(part))
             else _converted(
                 where, f"{name}.{label}" if isinstance(label, str) else f"{name}[{label}]", part, inner, empty
             )

@@ -1,5 +1,6 @@
 """Arguments of `simulate`, `ensemble` and `resume`, looked at before anything is compiled."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -75,6 +76,8 @@ def stacked_params(params: Iterable[Any]) -> tuple[tuple[Any, ...], int | None]:
     items = list(params)
     if not items:
         raise ValueError("ensemble: params must not be empty.")
+    if (ready := _ready_members(items)) is not None:
+        return ready, len(items)
     if not _is_layer(items[0]):
         members = [checked_params("ensemble", f"params[{i}]", member) for i, member in enumerate(items)]
         return stack_members(members, "ensemble", "params"), len(members)
@@ -87,6 +90,20 @@ def stacked_params(params: Iterable[Any]) -> tuple[tuple[Any, ...], int | None]:
     if len(set(counts)) > 1:
         raise ValueError(f"ensemble: all layers of params must have the same number of members, but have {counts}.")
     return layers, counts[0]
+
+
+def _ready_members(items: list[Any]) -> tuple[np.ndarray, ...] | None:
+    """Members stacked whose layers are matrices of NumPy already; `None` where one has to look closer."""
+    if not all(type(item) in (tuple, list) and item for item in items):
+        return None
+    columns = list(itertools.zip_longest(*items))
+    for column in columns:
+        shape = np.shape(column[0]) if type(column[0]) is np.ndarray else ()
+        if len(shape) != 2 or not all(
+            type(layer) is np.ndarray and layer.dtype == np.float64 and layer.shape == shape for layer in column
+        ):
+            return None
+    return tuple(np.array(column) for column in columns)
 
 
 def _is_layer(item: Any) -> bool:
@@ -212,7 +229,7 @@ def checked_rules(where: str, until: Any) -> tuple[Until, ...]:
 
 def kinds(problem: Problem, method: AbstractMethod, batched: tuple[bool, bool]) -> dict[str, str]:
     """Of what kind problem and method are, whatever their numbers: classes, and shapes of data."""
-    one = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[0]), problem) if batched[0] else problem
+    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], problem) if batched[0] else problem
     return {"problem": describe(one, numbers=False), "method": type(method).__name__}
 
 

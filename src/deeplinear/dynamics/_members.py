@@ -19,19 +19,19 @@ Item = TypeVar("Item")
 
 def stack_members(items: Sequence[Item], where: str, name: str) -> Item:
     """A list of modules or parameter tuples of the same structure as one with a leading member axis."""
-    flat, structure = [], None
-    for position, item in enumerate(items):
-        leaves, own = jax.tree.flatten(item)
-        leaves = [np.asarray(leaf) for leaf in leaves]
-        structure = structure or own
-        if own != structure or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in (flat or [leaves])[0]]:
+    leaves, whole = jax.tree.flatten(list(items))
+    structures = whole.children()
+    count = structures[0].num_leaves
+    leaves = [leaf if type(leaf) is np.ndarray else np.asarray(leaf) for leaf in leaves]
+    shapes = [leaf.shape for leaf in leaves]
+    for position, own in enumerate(structures):
+        if own != structures[0] or shapes[count * position : count * (position + 1)] != shapes[:count]:
             raise ValueError(
                 f"{where}: {name}[{position}] must have the same structure and shapes as {name}[0]; "
                 "run members of different shapes in separate ensembles."
             )
-        flat.append(leaves)
-    stacked = [np.stack(column) for column in zip(*flat, strict=True)]
-    return jax.tree.unflatten(structure, jax.device_put(stacked))
+    stacked = [np.array(leaves[column::count]) for column in range(count)]
+    return jax.tree.unflatten(structures[0], stacked if on_host() else jax.device_put(stacked))
 
 
 def on_host() -> bool:

@@ -51,7 +51,6 @@ class Crew:
         count = max(1, min(processors(), -(-members // (1 if self.wide else engine.lanes()))))
         room = int(np.clip(WINDOW_BYTES // (8 * size), 64, 4096)) if keeps else 4096
         room = min(room, 64) if members == 1 and keeps else room
-        self.counter = counter
         self.hands = [Hand(engine.Worker(spec, counter), engine.Records(room, size, keeps)) for _ in range(count)]
 
     def drain(self, records: engine.Records) -> None:

@@ -275,7 +275,7 @@ class Worker:
     """Moves members, as many side by side as there are lanes, until none is left."""
 
     def __init__(self, spec: Spec, counter: np.ndarray) -> None:
-        self.library = library()
+        self.library, self.kept = library(), (spec, counter)  # the engine reads them as long as it works
         self.address = self.library.worker_new(ctypes.byref(spec), counter.ctypes.data)
 
     def advance(self, records: Records, seconds: float) -> int:

@@ -1,13 +1,17 @@
 // Products of small matrices, in any orientation: c (m x n) = a (m x k) b (k x n), entry (i, j) of a at a[i*ra + j*ca].
 #pragma once
 #include <algorithm>
+#include <type_traits>
 #include "lanes.h"
+
+// Inlined whatever the compiler thinks: a call takes as long as a product of three by three.
+#define INLINE inline __attribute__((always_inline))
 
 namespace engine {
 
 // Row-major c, one network a lane: a tile of c stays in registers.
 template <int R, int C>
-inline void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, int n, bool add) {
+INLINE void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, int n, bool add) {
   Lanes s[R][C];
   for (int i = 0; i < R; i++)
     for (int j = 0; j < C; j++) s[i][j] = add ? c[i * n + j] : Lanes{};
@@ -20,13 +24,20 @@ inline void tile(int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, 
     for (int j = 0; j < C; j++) c[i * n + j] = s[i][j];
 }
 
-template <int R>
-inline void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, bool add) {
-  constexpr int C = LANES == 8 ? 4 : 2;  // accumulators that fit the registers
+// R rows of c, at most C columns at once.
+template <int R, int C>
+INLINE void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, int rb, int cb, Lanes *c, bool add) {
   int j = 0;
   for (; j + C <= n; j += C) tile<R, C>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
-  for (; j < n; j++) tile<R, 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+  if (n - j == 3)
+    tile<R, C == 4 ? 3 : 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+  else if (n - j == 2)
+    tile<R, C == 4 ? 2 : 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
+  else if (n - j == 1)
+    tile<R, 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
 }
+
+constexpr int COLUMNS = LANES == 8 ? 4 : 2;  // accumulators that fit the registers
 
 struct Blas {
   void (*dgemm)(char *, char *, int *, int *, int *, double *, const double *, int *, const double *, int *, double *,
@@ -37,11 +48,11 @@ struct Blas {
 inline void multiply(const Blas &, Array<double> &, int m, int k, int n, const Lanes *a, int ra, int ca,
                      const Lanes *b, int rb, int cb, Lanes *c, bool add = false) {
   int i = 0;
-  for (; i + 4 <= m; i += 4) rows<4>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add);
+  for (; i + 4 <= m; i += 4) rows<4, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add);
   switch (m - i) {
-    case 3: rows<3>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
-    case 2: rows<2>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
-    case 1: rows<1>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 3: rows<3, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 2: rows<2, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
+    case 1: rows<1, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add); break;
   }
 }
 
@@ -91,6 +102,51 @@ template <int N> inline void dots(int k, const double *a, const double *b, int a
     for (int r = q; r < k; r++) sum += a[r] * b[j * apart + r];
     c[j] += sum;
   }
+}
+
+inline void store(double *p, const Lanes &v) { std::memcpy(p, &v, sizeof v); }
+
+// right += A r and left += l A, for which A (n x n) is read once. Where A is symmetric both are made in one way, so that
+// from the same vectors come the same ones.
+template <bool SYMMETRIC>
+inline void both_sides(int n, const double *a, const double *r, const double *l, double *right, double *left) {
+  int i = 0;
+  auto four = [&](auto rows) {
+    constexpr int R = decltype(rows)::value;
+    for (; i + R <= n; i += R) {
+      const double *p = a + size_t(i) * n;
+      Lanes s[R] = {};
+      int j = 0;
+      for (; j + LANES <= n; j += LANES) {
+        Lanes to_left = load(left + j), to_right{};
+        const Lanes x = load(SYMMETRIC ? right + j : r + j);
+        if (SYMMETRIC) to_right = x;
+        for (int q = 0; q < R; q++) {
+          const Lanes here = load(p + q * n + j);
+          to_left += l[i + q] * here;
+          if (SYMMETRIC)
+            to_right += r[i + q] * here;
+          else
+            s[q] += x * here;
+        }
+        store(left + j, to_left);
+        if (SYMMETRIC) store(right + j, to_right);
+      }
+      for (; j < n; j++)
+        for (int q = 0; q < R; q++) {
+          left[j] += l[i + q] * p[q * n + j];
+          if (SYMMETRIC)
+            right[j] += r[i + q] * p[q * n + j];
+          else
+            right[i + q] += p[q * n + j] * r[j];
+        }
+      if (!SYMMETRIC)
+        for (int q = 0; q < R; q++)
+          for (int lane = 0; lane < LANES; lane++) right[i + q] += s[q][lane];
+    }
+  };
+  four(std::integral_constant<int, 4>());
+  four(std::integral_constant<int, 1>());
 }
 
 // Few rows of c: each is made from rows of b, or from its columns, as they lie in memory.

@@ -18,7 +18,7 @@ template <class T> struct Recurrent : Model<T> {
   };
   Powers at, along;               // at the weights, and their derivative
   Array<T> output, output_along;  // C
-  Array<T> product, moved, back, back_kept, turned, turned_kept, half, inner, sums, slopes, bends;
+  Array<T> product, moved, back, back_kept, turned, turned_kept, half, inner, sums, slopes, bends, pairs, entries;
 
   Recurrent(const Spec &s, const Blas &b)
       : Model<T>(s, b), form(s.form), d(s.widths[0]), length(s.widths[1]), inputs(s.widths[2]), outputs(s.widths[3]),
@@ -34,9 +34,10 @@ template <class T> struct Recurrent : Model<T> {
     }
     for (auto *c : {&output, &output_along}) c->resize(outputs * d);
     for (auto *g : {&product, &moved, &back, &back_kept, &turned, &turned_kept}) g->resize(outputs * columns);
-    if (diagonal)
+    if (diagonal) {
       for (auto *one : {&sums, &slopes, &bends}) one->resize(outputs * inputs * d);
-    else
+      pairs.resize(std::max(d, length) + 2), entries.resize(length);
+    } else
       half.resize(length * outputs * d), inner.resize(d * d);
   }
 
@@ -63,12 +64,18 @@ template <class T> struct Recurrent : Model<T> {
       for (int i = 0; i < inputs; i++) right[i * d + q] = y[q * inputs + i];
   }
 
-  // to = from A^T for blocks on the right, and from A for those on the left. Where A is symmetric both are one product,
-  // so that networks with B = C^T stay so.
-  void step(const T *a, bool right, const T *from, T *to, bool add = false) {
-    const int count = right ? inputs : outputs;
-    const bool turned_ = right && form == GENERAL;
-    this->times(count, d, d, from, d, 1, a, turned_ ? 1 : d, turned_ ? d : 1, to, add);
+  // Adds A from[right] and from[left] A to the next blocks, or puts them there. Where A is symmetric both are one
+  // product, so that networks with B = C^T stay so.
+  void step(const T *a, const T *right, const T *left, T *to_right, T *to_left, bool add = false) {
+    if constexpr (lanes_of<T> == 1)
+      if (inputs == 1 && outputs == 1) {
+        if (!add) std::fill(to_right, to_right + d, 0.0), std::fill(to_left, to_left + d, 0.0);
+        if (form == GENERAL) return both_sides<false>(d, a, right, left, to_right, to_left);
+        return both_sides<true>(d, a, right, left, to_right, to_left);
+      }
+    const bool general = form == GENERAL;
+    this->times(inputs, d, d, right, d, 1, a, general ? 1 : d, general ? d : 1, to_right, add);
+    this->times(outputs, d, d, left, d, 1, a, d, 1, to_left, add);
   }
 
   const T *forward(const T *y) override {
@@ -85,22 +92,23 @@ template <class T> struct Recurrent : Model<T> {
     std::copy(output.begin(), output.end(), at.left.begin());
     const int wide = inputs * d, high = outputs * d;
     for (int j = 1; j < length; j++) {
-      step(a, true, &at.right[(j - 1) * wide], &at.right[j * wide]);
-      step(a, false, &at.left[(j - 1) * high], &at.left[j * high]);
+      step(a, &at.right[(j - 1) * wide], &at.left[(j - 1) * high], &at.right[j * wide], &at.left[j * high]);
     }
     this->times(outputs, d, columns, output.data(), d, 1, at.right.data(), 1, d, product.data());
     return product.data();
   }
 
   // Of a diagonal network: sum over q of C[o, q] powers[j, q] B[q, i].
-  void sum_up(const T *b, const T *c, const T *powers, T *out, bool add) const {
+  void sum_up(const T *b, const T *c, const T *powers, T *out, bool add) {
     for (int o = 0; o < outputs; o++)
-      for (int i = 0; i < inputs; i++)
+      for (int i = 0; i < inputs; i++) {
+        for (int q = 0; q < d; q++) pairs[q] = c[o * d + q] * b[q * inputs + i];
+        this->times(1, d, length, pairs.data(), d, 1, powers, 1, d, entries.data());
         for (int j = 0; j < length; j++) {
-          T sum = add ? out[o * columns + j * inputs + i] : T{};
-          for (int q = 0; q < d; q++) sum += c[o * d + q] * powers[j * d + q] * b[q * inputs + i];
-          out[o * columns + j * inputs + i] = sum;
+          T &to = out[o * columns + j * inputs + i];
+          to = add ? to + entries[j] : entries[j];
         }
+      }
   }
 
   T *cotangent() override { return back.data(); }
@@ -149,19 +157,22 @@ template <class T> struct Recurrent : Model<T> {
   // sums = sum_j g_j a^j, slopes its derivative in a, bends the second.
   void series(const T *g, bool twice) {
     for (int o = 0; o < outputs; o++)
-      for (int i = 0; i < inputs; i++)
-        for (int q = 0; q < d; q++) {
-          T sum{}, slope{}, bend{};
-          for (int j = 0; j < length; j++) {
-            const T x = g[o * columns + j * inputs + i];
-            sum += x * at.right[j * d + q];
-            if (j > 0) slope += double(j) * x * at.right[(j - 1) * d + q];
-            if (twice && j > 1) bend += double(j) * double(j - 1) * x * at.right[(j - 2) * d + q];
-          }
-          const int k = (o * inputs + i) * d + q;
-          sums[k] = sum, slopes[k] = slope;
-          if (twice) bends[k] = bend;
-        }
+      for (int i = 0; i < inputs; i++) {
+        T *to = &sums[(o * inputs + i) * d];
+        for (int j = 0; j < length; j++) pairs[j] = g[o * columns + j * inputs + i];
+        add_up(to, 0);
+        for (int j = 0; j < length; j++) pairs[j] = pairs[j] * double(j);
+        add_up(&slopes[to - sums.data()], 1);
+        if (!twice) continue;
+        for (int j = 0; j < length; j++) pairs[j] = pairs[j] * double(j - 1);
+        add_up(&bends[to - sums.data()], 2);
+      }
+  }
+
+  // Sum over j of pairs[j] a^(j - down).
+  void add_up(T *to, int down) {
+    const int terms = std::max(length - down, 0);
+    this->times(1, terms, d, pairs.data() + down, terms, 1, at.right.data(), d, 1, to);
   }
 
   // One sum for both maps, so that those that are transposes of each other move alike to the last digit.
@@ -202,10 +213,9 @@ template <class T> struct Recurrent : Model<T> {
     std::copy(output_along.begin(), output_along.end(), along.left.begin());
     const int wide = inputs * d, high = outputs * d;
     for (int j = 1; j < length; j++) {
-      step(a, true, &along.right[(j - 1) * wide], &along.right[j * wide]);
-      step(da, true, &at.right[(j - 1) * wide], &along.right[j * wide], true);
-      step(a, false, &along.left[(j - 1) * high], &along.left[j * high]);
-      step(da, false, &at.left[(j - 1) * high], &along.left[j * high], true);
+      T *right = &along.right[j * wide], *left = &along.left[j * high];
+      step(a, right - wide, left - high, right, left);
+      step(da, &at.right[(j - 1) * wide], &at.left[(j - 1) * high], right, left, true);
     }
     this->times(outputs, d, columns, output_along.data(), d, 1, at.right.data(), 1, d, moved.data());
     this->times(outputs, d, columns, output.data(), d, 1, along.right.data(), 1, d, moved.data(), true);

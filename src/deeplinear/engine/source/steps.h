@@ -107,9 +107,10 @@ template <class T> struct Steps {
         T s = g[i];
         if (forced) s += mixed[0][i] * push0 + mixed[1][i] * push1;
         const T fresh = now[i] + momentum * (now[i] - old[i]) + go * s;
-        old[i] = now[i], now[i] = fresh;
+        old[i] = fresh;
         sum[i] += weight * fresh, error[i] += estimate * fresh;
       }
+      std::swap(old, now);
     };
     auto field = [&](const T *shift, T *out) {
       for (int i = 0; i < n; i++) point[i] = y[i] + shift[i];
