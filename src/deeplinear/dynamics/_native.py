@@ -25,6 +25,7 @@ from deeplinear.dynamics._assemble import assemble
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Snapshots
 from deeplinear.dynamics._flow import GradientFlow, Switching
 from deeplinear.dynamics._members import Recorder, observe_snapshots, padded_to, take
+from deeplinear.dynamics._native_card import CardRun, card_label, refused_card
 from deeplinear.dynamics._native_losses import refused_loss
 from deeplinear.dynamics._native_run import Crew
 from deeplinear.dynamics._native_spec import Handover, is_wide, weights_of
@@ -40,19 +41,30 @@ MOST_RULES = 8
 MOST_DEPTH = 64
 """Layers the engine has room for."""
 
-BLOCK = 64
-"""Snapshots that are looked at together."""
+BLOCKS = (1, 8, 64)
+"""Numbers of snapshots that are looked at together: few, as each is a program."""
+
+BLOCKS_ON_CARD = (64, 4096)
+"""The same where JAX computes on an accelerator."""
 
 MANY = 64
 """Members from which probes are programs: their compilation costs less than thousands of snapshots, one by one."""
 
 
-def refusal(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) -> str | None:
-    """Why the engine cannot move this run, in a few words; `None` where it can."""
+def takes_card(members: int) -> bool:
+    """Whether a graphics card moves networks: JAX computes on one, and there are several of them."""
+    return members > 1 and jax.default_backend() != "cpu"
+
+
+def refusal(run: Run, members: int) -> str | None:
+    """Why the engine cannot move a run, in a few words; `None` where it can."""
+    return refused_run(run.problem, run.method, run.rules) or (refused_card(run) if takes_card(members) else None)
+
+
+def refused_run(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) -> str | None:
+    """Why the engine does not cover a run, wherever it is moved."""
     if (absent := engine.missing()) is not None:
         return absent
-    if jax.default_backend() != "cpu":
-        return "arrays lie on an accelerator"
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         return "numbers have 32 bits"
     if type(problem.model) not in (DeepLinear, LinearRNN):
@@ -89,8 +101,10 @@ def _foreign(integrator: AbstractIntegrator | Switching) -> str | None:
     return f"a choice with {wrong[0]}" if wrong else None
 
 
-def native_label(run: Run) -> str:
+def native_label(run: Run, members: int) -> str:
     """The engine in words, for the record of a run."""
+    if takes_card(members):
+        return card_label(run)
     return f"native, lanes: {1 if is_wide(run.problem.model) else engine.lanes()}"
 
 
@@ -101,7 +115,7 @@ def move(
 
     Args:
         run: What to run.
-        y: Weights at the start, flattened, members first.
+        y: Weights at the start, flattened, members first; moved in place.
         t: Time of each member at the start.
         keys: Random key of each member.
         memory: What an earlier run left, for a continuation.
@@ -113,8 +127,12 @@ def move(
     order = ["loss" if probe is loss else "slope" if probe is gradient_norm else "" for probe in run.probes]
     plain = len(y) < MANY and all(map(is_own, others))
     observe = functools.partial(_observed_numbers if plain else _observed, run, others) if others else None
-    handover = Handover(run, y.copy(), t, keys, memory)
-    Crew(handover, recorder, observe, order).move()
+    if takes_card(len(y)):
+        handover = CardRun(engine.card(), run, y, t, memory)
+        handover.move(recorder, observe, order)
+    else:
+        handover = Handover(run, y, t, keys, memory)
+        Crew(handover, recorder, observe, order).move()
     return assemble(
         run.problem,
         run.method,
@@ -147,13 +165,14 @@ def _observed(
     run: Run, probes: tuple[AbstractProbe, ...], ids: np.ndarray, times: np.ndarray, states: np.ndarray
 ) -> list[np.ndarray]:
     """Values of probes on snapshots, one a row, in blocks of few sizes so that few shapes are compiled."""
-    parts = []
-    for begin in range(0, len(ids), BLOCK):
-        rows = np.arange(begin, min(begin + BLOCK, len(ids)))
-        size = next(size for size in (1, 8, BLOCK) if len(rows) <= size)
+    parts, vector = [], jax.default_backend() != "cpu"
+    sizes = BLOCKS_ON_CARD if vector else BLOCKS
+    for begin in range(0, len(ids), sizes[-1]):
+        rows = np.arange(begin, min(begin + sizes[-1], len(ids)))
+        size = next(size for size in sizes if len(rows) <= size)
         padded = padded_to(rows, size)
         problem = take(run.problem, ids[padded]) if run.batched[0] else run.problem
         shots = Snapshots(*jax.device_put((times[padded, None], states[padded, None], np.ones(size, int))))
-        values = observe_snapshots(probes, problem, shots, run.batched[0], False)
+        values = observe_snapshots(probes, problem, shots, run.batched[0], vector)
         parts.append([np.asarray(value)[: len(rows), 0] for value in values])
     return [np.concatenate(part) for part in zip(*parts, strict=True)]

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 import deeplinear.dynamics._flow as _flow
 import deeplinear.engine as engine
-from deeplinear.core import RESULTS, AbstractIntegrator, RungeKutta, tableau
-from deeplinear.dynamics._base import AbstractMethod, Progress
+from deeplinear.core import RESULTS, AbstractIntegrator, RungeKutta, Stabilised, tableau
+from deeplinear.dynamics._base import Progress
 from deeplinear.dynamics._flow import GradientFlow, Switching
 from deeplinear.dynamics._members import Recorder
 from deeplinear.dynamics._native_losses import numbers_of
@@ -23,9 +23,6 @@ SLICE = 0.1
 
 MOST_DEPTH = 6
 """Layers of a network on a graphics card."""
-
-MOST_BYTES = 4_000_000_000
-"""Memory for records."""
 
 
 class Machine(Protocol):
@@ -61,30 +58,27 @@ def shape_of(problem: Problem, method: GradientFlow, batched: bool) -> engine.Sh
     return engine.shape_of(problem.model.widths, numbers_of(problem.loss, batched).kind, stages)
 
 
-def refused_card(run: Run, members: int) -> str | None:
+def refused_card(run: Run) -> str | None:
     """Why a graphics card cannot move a run that the engine covers, in a few words; `None` where it can."""
-    if (absent := engine.no_card()) is not None:
-        return absent
-    return refused_by_kernel(run.problem, run.method, run, members)
+    reason = engine.no_card() or refused_by_kernel(run)
+    return reason and f"{reason}, on a graphics card"
 
 
-def refused_by_kernel(problem: Problem, method: AbstractMethod, run: Run, members: int) -> str | None:
+def refused_by_kernel(run: Run) -> str | None:
     """Why the kernel does not cover a run."""
+    problem, method = run.problem, run.method
     if not isinstance(problem.model, DeepLinear):
-        return f"the model is {type(problem.model).__name__}, on a graphics card"
+        return f"the model is {type(problem.model).__name__}"
     if not isinstance(method, GradientFlow):
-        return f"the method is {type(method).__name__}, on a graphics card"
-    if not isinstance(method.integrator, Switching | RungeKutta):
-        return f"the integrator is {type(method.integrator).__name__}, on a graphics card"
+        return f"the method is {type(method).__name__}"
+    if not isinstance(method.integrator, Switching | RungeKutta | Stabilised):
+        return f"the integrator is {type(method.integrator).__name__}"
     if problem.model.depth > MOST_DEPTH:
-        return f"the network has more than {MOST_DEPTH} layers, on a graphics card"
+        return f"the network has more than {MOST_DEPTH} layers"
     if run.schedule.every:
-        return "every so many steps are recorded, on a graphics card"
-    shape = shape_of(problem, method, run.batched[0])
-    if shape.shared_bytes > engine.MOST_SHARED:
-        return f"the matrices of a network take {shape.shared_bytes:,} bytes, and a block of the graphics card has less"
-    if 8 * shape.weights * members * (len(run.schedule.times) + 6) > MOST_BYTES:
-        return "records take too much memory of the graphics card"
+        return "every so many steps are recorded"
+    if shape_of(problem, method, run.batched[0]).shared_bytes > engine.MOST_SHARED:
+        return "the matrices of a network are too large for the memory of a block"
     return None
 
 
@@ -98,7 +92,8 @@ class CardRun(Handover):
         assert isinstance(run.method, GradientFlow) and isinstance(run.problem.model, DeepLinear)
         self.machine = machine
         self.shape = shape_of(run.problem, run.method, run.batched[0])
-        self.places = _places(run.problem.model.widths, self.shape.widths)
+        widths = run.problem.model.widths
+        self.places = None if widths == self.shape.widths else _places(widths, self.shape.widths)
 
     def filled_up(self, name: str, array: np.ndarray) -> np.ndarray:
         """Matrices of the loss, with zeros where widths are filled up."""
@@ -112,24 +107,39 @@ class CardRun(Handover):
         return out
 
     def _wide(self, weights: np.ndarray) -> np.ndarray:
+        """Weights with zeros where widths are filled up."""
+        if self.places is None:
+            return weights
         out = np.zeros((len(weights), self.shape.weights))
         out[:, self.places] = weights
         return out
+
+    def _narrow(self, address: int, weights: np.ndarray) -> None:
+        """Take weights back from the machine."""
+        wide = weights if self.places is None else np.empty((len(weights), self.shape.weights))
+        self.machine.download(address, wide)
+        if self.places is not None:
+            weights[:] = wide[:, self.places]
+
+    def point_states(self, spec: engine.Spec) -> None:
+        """Hand over where members stand."""
+        size = 8 * self.members * self.shape.weights
+        spec.y = self.holder.point(self._wide(self.y))
+        spec.direction = self.holder.point(self._wide(self.direction)) if self.resumed else self.holder.room(size)
+        spec.real, spec.whole = self.holder.point(self.real), self.holder.point(self.whole)
 
     def move(self, recorder: Recorder, observe: Observe | None, order: Sequence[str]) -> None:
         """Move all members to their ends. An interrupt ends the run and keeps what there is."""
         spec, machine, holder = self.spec(observe is not None), self.machine, self.holder
         members, listed, size = self.members, len(self.run.schedule.times), self.shape.weights
-        y, direction = self._wide(self.y), self._wide(self.direction)
         spec.law.dense = 0.0  # no dense linear algebra there
-        spec.y, spec.direction = holder.point(y), holder.point(direction)
-        rows = (members, listed, size) if observe is not None else (members, 0, size)
-        kept = {"states": np.zeros(rows), "losses": np.zeros((members, listed)), "slopes": np.zeros((members, listed))}
-        launch, saved = engine.Launch(), np.zeros((members, self.shape.control_bytes), np.uint8)
-        launch.f, launch.saved = holder.point(np.zeros_like(y)), holder.point(saved)
+        kept = {"losses": np.zeros((members, listed)), "slopes": np.zeros((members, listed))}
+        kept["states"] = np.zeros((members, listed if observe is not None else 0, size))
+        launch, queue = engine.Launch(), np.zeros(1, np.int32)
+        launch.f = holder.room(8 * members * size)
+        launch.saved = holder.room(members * self.shape.control_bytes, zeros=True)
         for name, array in kept.items():
-            setattr(launch, name, holder.point(array))
-        queue = np.zeros(1, np.int32)
+            setattr(launch, name, holder.room(array.nbytes))
         launch.queue, launch.slice = holder.point(queue), int(SLICE * 1e9)
         limit = None
 
@@ -152,11 +162,10 @@ class CardRun(Handover):
         if limit is not None:
             launch.begins = 1  # so that all have a loss to tell
             launched()
-        for address, array in ((spec.y, y), (spec.direction, direction)):
-            machine.download(address, array)
+        self._narrow(spec.y, self.y)
+        self._narrow(spec.direction, self.direction)
         for name, array in kept.items():
             machine.download(getattr(launch, name), array)
-        self.y[:], self.direction[:] = y[:, self.places], direction[:, self.places]
         if limit is not None:
             result = self.column("result")
             result[result == RESULTS.running] = int(limit)
@@ -174,7 +183,9 @@ class CardRun(Handover):
         t, horizon = self.column("t"), self.run.schedule.horizon
         ended = self.column("result") != RESULTS.running
         done = np.where(ended, 1.0, np.clip(t / (horizon or 1.0), 0, 1))
-        progress(Progress(len(t), int(ended.sum()), int(self.column("accepted").sum()), float(t.min()), float(done.mean())))
+        progress(
+            Progress(len(t), int(ended.sum()), int(self.column("accepted").sum()), float(t.min()), float(done.mean()))
+        )
 
     def _record(
         self,
@@ -200,11 +211,14 @@ class CardRun(Handover):
         }
         weights = np.zeros((0, self.y.shape[1]))
         if observe is not None and len(ids):
-            weights = states[ids, columns][:, self.places]
+            weights = states[ids, columns]
+            weights = weights if self.places is None else weights[:, self.places]
             weights[still] = self.y[ids[still]]
         self._scatter(recorder, observe, order, ids, at, values, weights)
         t[:] = np.where(steady[:, 0] & rests.any(axis=1), times[-1] if len(times) else 0.0, t)
-        last = np.where(recorder.lengths > 0, recorder.times[np.arange(len(t)), np.maximum(recorder.lengths - 1, 0)], np.nan)
+        last = np.where(
+            recorder.lengths > 0, recorder.times[np.arange(len(t)), np.maximum(recorder.lengths - 1, 0)], np.nan
+        )
         ends = np.nonzero(last != t)[0]
         self._scatter(recorder, observe, order, ends, t[ends], {"loss": loss[ends], "slope": slope[ends]}, self.y[ends])
 
@@ -233,6 +247,8 @@ def _places(widths: tuple[int, ...], padded: tuple[int, ...]) -> np.ndarray:
     return np.concatenate(places)
 
 
-def card_label(shape: Any) -> str:
+def card_label(run: Run) -> str:
     """The engine in words, for the record of a run."""
-    return f"native, on the graphics card, {shape.group} threads to a network"
+    assert isinstance(run.method, GradientFlow)
+    threads = shape_of(run.problem, run.method, run.batched[0]).group
+    return f"native, on the graphics card, threads to a network: {threads}"

@@ -120,7 +120,10 @@ class Handover:
     ) -> None:
         members = len(y)
         self.run, self.y, self.members, self.new_holder, self.holder = run, y, members, new_holder, new_holder()
-        self.real, self.whole = np.zeros((members, len(engine.REALS))), np.zeros((members, len(engine.WHOLES)), np.int64)
+        self.real, self.whole = (
+            np.zeros((members, len(engine.REALS))),
+            np.zeros((members, len(engine.WHOLES)), np.int64),
+        )
         self.real[:, 0] = t
         self.direction, self.moments = np.zeros((members, 0)), None
         if isinstance(run.method, AbstractUpdate):
@@ -164,12 +167,16 @@ class Handover:
         spec.listed, spec.times = len(times), holder.copy(times if len(times) else [0.0], float)
         spec.max_steps = run.max_steps + int(self.before["accepted"].max())
         spec.opens, spec.resumed, spec.first, spec.keeps = run.opens, self.resumed, run.first, keeps
-        spec.y, spec.direction = holder.point(self.y), holder.point(self.direction)
-        spec.real, spec.whole = holder.point(self.real), holder.point(self.whole)
+        self.point_states(spec)
         spec.wide, spec.least = is_wide(run.problem.model), BLAS
         spec.dgemm = engine.dgemm() if spec.wide else None
         spec.stop = holder.point(self.stop)
         return spec
+
+    def point_states(self, spec: engine.Spec) -> None:
+        """Hand over where members stand; the engine writes there where they end."""
+        for name in ("y", "direction", "real", "whole"):
+            setattr(spec, name, self.holder.point(getattr(self, name)))
 
     def _describe_problem(self, spec: engine.Spec) -> None:
         problem, holder, batched = self.run.problem, self.holder, self.run.batched[0]

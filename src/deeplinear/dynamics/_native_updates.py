@@ -76,7 +76,9 @@ class Moments:
         """Leaves of a state before its moments: how often the milestones and the update itself were used."""
         base = self.parts.base
         taken = [self.accepted.copy()] if self.parts.milestones is not None else []
-        own = [self.accepted > 0] if isinstance(base, Momentum) else [self.accepted.copy()] if type(base) is Adam else []
+        own = (
+            [self.accepted > 0] if isinstance(base, Momentum) else [self.accepted.copy()] if type(base) is Adam else []
+        )
         return taken + own
 
     def leaves(self) -> list[np.ndarray]:
@@ -127,4 +129,3 @@ class Moments:
                 setattr(found, name, holder.copy(array, array.dtype))
                 setattr(found, f"{name}_step", array.size // self.members if batched[0] else 0)
         return found
-

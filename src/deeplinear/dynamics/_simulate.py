@@ -244,9 +244,9 @@ def _drive(
     memory = None if before is None else [np.asarray(leaf)[None] for leaf in before.state]
     if keys is None:
         keys = key_data(where, None, members if where == "ensemble" else None)
-    reason = _why_not_native(where, run, chosen)
+    reason = _why_not_native(where, run, chosen, members)
     if reason is None:
-        outcome, label = move(run, y, t, np.asarray(keys), memory, clock), native_label(run)
+        outcome, label = move(run, y, t, np.asarray(keys), memory, clock), native_label(run, members)
     else:
         driver = Driver(run, members, y.shape[1], strategy == "vector")
         driver.run(*jax.device_put((y, t, keys)), memory=memory)
@@ -255,13 +255,13 @@ def _drive(
     return dataclasses.replace(outcome, info=info)
 
 
-def _why_not_native(where: str, run: Run, chosen: str | None) -> str | None:
+def _why_not_native(where: str, run: Run, chosen: str | None, members: int) -> str | None:
     """Why a run is moved by programs of XLA; `None` if the native engine moves it."""
     if chosen not in (None, "native", "xla"):
         raise ValueError(f"{where}: engine is '{chosen}'. {near_name(str(chosen), ['native', 'xla'])}")
     if chosen == "xla":
         return "you asked for it"
-    reason = refusal(run.problem, run.method, run.rules)
+    reason = refusal(run, members)
     if chosen == "native" and reason is not None:
         raise ValueError(f"{where}: the native engine cannot move this run: {reason}. Leave engine out.")
     return reason

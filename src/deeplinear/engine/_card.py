@@ -53,6 +53,7 @@ class Shape(NamedTuple):
         groups: Networks of a block.
         loss: Kind of the loss.
         stages: Stages of the explicit pair.
+        crowd: Blocks that a multiprocessor should hold at least: fewer registers for each thread then.
     """
 
     widths: tuple[int, ...]
@@ -61,12 +62,14 @@ class Shape(NamedTuple):
     groups: int
     loss: int
     stages: int
+    crowd: int = 1
 
     @property
     def options(self) -> list[str]:
         """Numbers that the source is compiled with."""
         numbers = {"WIDTHS": ",".join(map(str, self.widths)), "DEPTH": len(self.widths) - 1, "TILE": self.tile}
         numbers |= {"GROUP": self.group, "GROUPS": self.groups, "LOSS": self.loss, "STAGES": self.stages}
+        numbers["CROWD"] = self.crowd
         return [f"-D{name}={value}" for name, value in numbers.items()]
 
     @property
@@ -185,11 +188,12 @@ def _version() -> tuple[int, int]:
 
 
 class CardHolder(Holder):
-    """Copies of arrays on the card."""
+    """Copies of arrays on the card. Its memory goes back when it is dropped."""
 
     def __init__(self, card: "Card") -> None:
         super().__init__()
         self.card, self.chunk, self.used = card, 0, CHUNK
+        self.taken: list[int] = []
 
     def point(self, array: np.ndarray) -> int:
         """Address of a copy of an array on the card."""
@@ -197,22 +201,27 @@ class CardHolder(Holder):
         self.card.upload(address, np.ascontiguousarray(array))
         return address
 
-    def room(self, size: int) -> int:
-        """Address of so many bytes on the card."""
+    def room(self, size: int, zeros: bool = False) -> int:
+        """Address of so many bytes on the card, of zeros if wanted."""
         size = max(-(-size // ALIGNED) * ALIGNED, ALIGNED)
         if size > CHUNK // 4:
-            return self._take(size)
-        if self.used + size > CHUNK:
-            self.chunk, self.used = self._take(CHUNK), 0
-        self.used += size
-        return self.chunk + self.used - size
+            address = self._take(size)
+        else:
+            if self.used + size > CHUNK:
+                self.chunk, self.used = self._take(CHUNK), 0
+            self.used += size
+            address = self.chunk + self.used - size
+        if zeros:
+            self.card.clear(address, size)
+        return address
 
     def _take(self, size: int) -> int:
-        jax = importlib.import_module("jax")
-        buffer = jax.device_put(np.empty(size, np.uint8), self.card.device)
-        buffer.block_until_ready()
-        self.kept.append(buffer)
-        return buffer.unsafe_buffer_pointer()
+        self.taken.append(self.card.take(size))
+        return self.taken[-1]
+
+    def __del__(self) -> None:
+        for address in self.taken:
+            self.card.give_back(address)
 
 
 class Card:
@@ -229,6 +238,9 @@ class Card:
         self.context = context
         self.enter()
         self.processors = self._attribute(16, number)
+        pool, everything = c_void_p(), c_uint64(2**64 - 1)
+        self._call("cuDeviceGetDefaultMemPool", byref(pool), number)
+        self._call("cuMemPoolSetAttribute", pool, 4, byref(everything))  # keep what is given back for the next run
         self.architecture = f"sm_{self._attribute(75, number)}{self._attribute(76, number)}"
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -246,6 +258,25 @@ class Card:
     def holder(self) -> CardHolder:
         """Room for copies of arrays."""
         return CardHolder(self)
+
+    def take(self, size: int) -> int:
+        """Memory of the card."""
+        self.enter()
+        address = c_uint64()
+        if self.driver.cuMemAllocAsync(byref(address), c_size_t(size), None):
+            raise MemoryError(
+                f"The graphics card has no {size:,} bytes left beside what JAX took. Set the environment variable "
+                "XLA_PYTHON_CLIENT_PREALLOCATE=false, or run fewer members at once."
+            )
+        return address.value
+
+    def give_back(self, address: int) -> None:
+        """Free memory of the card."""
+        self.driver.cuMemFreeAsync(c_uint64(address), None)
+
+    def clear(self, address: int, size: int) -> None:
+        """Fill memory of the card with zeros."""
+        self._call("cuMemsetD8_v2", c_uint64(address), 0, c_size_t(size))
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """Copy an array to the card."""
@@ -271,9 +302,7 @@ class Card:
         if (spec, launch) != (ctypes.sizeof(Spec), ctypes.sizeof(Launch)) or control > shape.control_bytes:
             raise RuntimeError("The kernel and Python read a run in different ways.")
         self._call("cuFuncSetAttribute", function, 8, shared)
-        self._call(
-            "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), function, threads, c_size_t(shared)
-        )
+        self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), function, threads, c_size_t(shared))
         return function, threads, shared, max(1, blocks.value) * self.processors
 
     def launch(self, shape: Shape, spec: Spec, launch: Launch) -> None:

@@ -188,6 +188,10 @@ class Holder:
         self.kept.append(array)
         return array.ctypes.data
 
+    def room(self, size: int, zeros: bool = False) -> int:
+        """Address of so many bytes, all zero."""
+        return self.point(np.zeros(size, np.uint8))
+
     def copy(self, values: Any, dtype: Any) -> int:
         """Address of a contiguous copy of some numbers."""
         return self.point(np.array(values, dtype=dtype, order="C", ndmin=1))

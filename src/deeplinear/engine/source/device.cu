@@ -6,6 +6,7 @@
 //   GROUP, GROUPS  threads that move one network, and networks of a block
 //   LOSS           as in `Spec`
 //   STAGES         of the explicit pair
+//   CROWD          blocks that a multiprocessor should hold at least
 // The law of step control and what Python hands over are those of the engine for processors. What differs: derivatives
 // of the slope are central differences, and there is no dense linear algebra, so stiff networks stay with the
 // stabilised family. All matrices of a stage lie in shared memory; each thread has its tiles of the weights, of the
@@ -325,12 +326,13 @@ inline void derivative(const Thread &thread, const double *y, const double *v, d
 inline double explicit_step(const Thread &thread, const Pair &pair, double h, const double *y, const double *f,
                             double *next, double *slope, double *error) {
   double k[STAGES - 1][OWN], value = 0;  // places are known when this is compiled, so that they can be registers
-  EACH for (int q = 0; q < STAGES - 1; q++) ALL k[q][i] = q == 0 ? f[i] : 0;
+  EACH for (int q = 1; q < STAGES - 1; q++) ALL k[q][i] = 0;
+  auto of = [&](int q, int i) { return q == 0 ? f[i] : k[q][i]; };
   _Pragma("unroll 1") for (int stage = 1; stage < STAGES; stage++) {
     const double *weights = pair.lower + stage * STAGES;
     ALL next[i] = 0;
     EACH for (int q = 0; q < STAGES - 1; q++)
-      if (q < stage && weights[q] != 0) ALL next[i] += weights[q] * k[q][i];
+      if (q < stage && weights[q] != 0) ALL next[i] += weights[q] * of(q, i);
     ALL next[i] = y[i] + h * next[i];
     value = thread.slope(next, slope, stage == STAGES - 1);
     EACH for (int q = 1; q < STAGES - 1; q++)
@@ -338,7 +340,7 @@ inline double explicit_step(const Thread &thread, const Pair &pair, double h, co
   }
   ALL error[i] = pair.error[STAGES - 1] * slope[i];
   EACH for (int q = 0; q < STAGES - 1; q++)
-    if (pair.error[q] != 0) ALL error[i] += pair.error[q] * k[q][i];
+    if (pair.error[q] != 0) ALL error[i] += pair.error[q] * of(q, i);
   ALL error[i] *= h;
   return value;
 }
@@ -635,7 +637,7 @@ inline void run(const Spec &spec, const Launch &launch, Shared &shared) {
 }  // namespace engine
 
 #ifdef __CUDACC__
-extern "C" __global__ void __launch_bounds__(engine::BLOCK) flows(const __grid_constant__ Spec spec,
+extern "C" __global__ void __launch_bounds__(engine::BLOCK, CROWD) flows(const __grid_constant__ Spec spec,
                                                                   const __grid_constant__ engine::Launch launch) {
   extern __shared__ double2 pool[];
   engine::run(spec, launch, *reinterpret_cast<engine::Shared *>(pool));
