@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS, Exponential, Stabilised, Trajectory, dopri8, tsit5
-from deeplinear.dynamics import GradientFlow, Progress, Switching, _native_run, _native_spec, ensemble, resume, simulate, until
+from deeplinear.dynamics import (
+    GradientFlow,
+    Progress,
+    Switching,
+    _native_run,
+    _native_spec,
+    ensemble,
+    resume,
+    simulate,
+    until,
+)
 from deeplinear.engine import available
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.probes import gradient_norm, loss, singular_values

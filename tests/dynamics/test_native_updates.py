@@ -1,6 +1,7 @@
 """Discrete updates that the native engine makes, held to a loop in plain NumPy and to the draws of `jax.random`."""
 
 import itertools
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from deeplinear.dynamics import (
     Milestones,
     Minibatch,
     Momentum,
+    Progress,
     RMSProp,
     _native_run,
     _native_spec,
@@ -368,6 +370,31 @@ def test_a_state_of_another_method_is_refused() -> None:
     run = simulate(problem, params, Minibatch(Adam()), times=[3], engine="native")
     with pytest.raises(ValueError, match="its saved state does not fit"):
         resume(run, problem, Minibatch(RMSProp()), times=[5], engine="native")
+
+
+@pytest.mark.parametrize("widths", [(2, 3, 2), (60, 50, 40)], ids=["lanes", "wide"])
+def test_an_interrupt_ends_all_members_and_keeps_their_states(widths: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    case, params = flow("distance", widths, rng), start(widths, rng, 0.1)
+    over: list[Progress] = []
+
+    def progress(now: Progress) -> None:
+        if now.steps > 0 and not over:
+            over.append(now)
+            signal.raise_signal(signal.SIGINT)
+
+    settings = {"horizon": 10**12, "every": 10**9, "engine": "native"}
+    run = ensemble(case.problem, [params] * 20, Adam(1e-6), progress=progress, **settings)
+    assert over and run.outcomes() == {"interrupted": tuple(range(20))}
+    assert run.final_time.tolist() == run.stats["accepted_steps"].tolist()
+    assert all(member.times.tolist()[-1] == member.final_time for member in map(run.member, range(20)))
+    # It goes on as if nothing had been, from wherever it was.
+    part = run.member(0)
+    steps = int(part.final_time) + 5
+    on = resume(part, case.problem, Adam(1e-6), times=[steps], engine="native")
+    assert on.result is RESULTS.completed and on.stats["accepted_steps"] == 5
+    late = simulate(case.problem, params, Adam(1e-6), wall_limit=0.1, **settings)
+    assert late.result is RESULTS.wall_limit and late.final_time == late.times[-1] > 0
 
 
 # --- Refusals ---------------------------------------------------------------------------------------------------------

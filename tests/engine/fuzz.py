@@ -46,15 +46,70 @@ def dgemm(left, right, rows, columns, inner, alpha, a, step_a, b, step_b, beta, 
     out[...] = product if beta[0] == 0 else product + beta[0] * out
 
 
+def network(spec: engine.Spec, rng: np.random.Generator, holder: engine.Holder) -> tuple[int, int, int]:
+    """A deep or a recurrent network: columns and rows of its product, and how many weights it has."""
+    if rng.random() < 0.6:
+        widths = rng.integers(1, 6, int(rng.integers(2, 8)))
+        spec.depth, spec.widths = len(widths) - 1, holder.copy(widths, np.int32)
+        return int(widths[0]), int(widths[-1]), int(np.sum(widths[1:] * widths[:-1]))
+    states, length, inputs, outputs = (int(count) for count in rng.integers(1, (9, 7, 4, 4)))
+    spec.form = int(rng.integers(1, len(engine.FORMS)))
+    form = engine.FORMS[spec.form]
+    outputs = inputs if form == "tied" else outputs
+    inner = {"upper": states * (states + 1) // 2, "diagonal": states, "tied": states}.get(form, states**2)
+    spec.depth, spec.widths = 2 if form == "tied" else 3, holder.copy((states, length, inputs, outputs), np.int32)
+    return length * inputs, outputs, states * inputs + inner + (0 if form == "tied" else outputs * states)
+
+
+def update(
+    spec: engine.Spec,
+    rng: np.random.Generator,
+    holder: engine.Holder,
+    lead: tuple[int, ...],
+    x: np.ndarray,
+    rows: int,
+    size: int,
+) -> None:
+    """A discrete update of the run, on batches now and then."""
+    found, members = engine.Update(), spec.members
+    found.kind, found.nesterov = int(rng.integers(1, len(engine.UPDATES))), int(rng.integers(2))
+    found.numbers = holder.copy(rng.choice([1e-3, 0.1, 0.9], (members, 4)), float)
+    found.numbers_step = int(rng.choice([0, 4]))
+    found.marks, spread = int(rng.integers(3)), int(rng.integers(2))
+    found.mark = holder.copy(rng.integers(1, 20, (members, max(1, found.marks))), np.int64)
+    found.factor, found.mark_step = holder.copy(np.full(members, 0.5), float), found.marks * spread
+    found.factor_step = spread
+    found.moments, found.keys = (
+        holder.point(np.zeros((members, 2, size))),
+        holder.copy(rng.integers(0, 99, (members, 2)), np.uint32),
+    )
+    own = members if lead else 1
+    if rng.random() < 0.6:
+        found.batch = int(rng.integers(1, 5))
+        how = rng.integers(3)
+        if how == 0 and spec.loss == 2:
+            pass
+        elif how == 1:
+            inp = x.shape[-2]
+            found.terms, entries = min(rows * inp, int(rng.integers(4, 9))), rows * inp
+            found.batch = min(found.batch, found.terms)
+            places = np.stack([rng.permutation(entries)[: found.terms] for _ in range(own)])
+            found.places, found.observed = holder.copy(places, np.int64), holder.copy(places, float)
+            found.places_step = found.observed_step = found.terms if lead else 0
+        else:
+            found.terms, samples = 5, np.ascontiguousarray(x)
+            found.inputs, found.inputs_step = holder.copy(samples, float), 5 * x.shape[-2] if lead else 0
+            found.outputs = holder.copy(rng.standard_normal((own, rows, 5)), float)
+            found.outputs_step = 5 * rows if lead else 0
+    spec.update = found
+
+
 def spec_of(rng: np.random.Generator, tables: dict[str, np.ndarray], holder: engine.Holder) -> engine.Spec:
     """A small random run."""
-    spec = engine.Spec()
-    depth, members = int(rng.integers(1, 7)), int(rng.integers(1, 12))
-    widths = rng.integers(1, 6, depth + 1)
-    size = int(np.sum(widths[1:] * widths[:-1]))
-    spec.depth, spec.widths, spec.members = depth, holder.copy(widths, np.int32), members
-    spec.loss, own = int(rng.integers(3)), rng.random() < 0.5
-    inp, out = int(widths[0]), int(widths[-1])
+    spec, members = engine.Spec(), int(rng.integers(1, 12))
+    spec.members, own = members, rng.random() < 0.5
+    inp, out, size = network(spec, rng, holder)
+    spec.loss = int(rng.integers(3))
     lead = (members,) if own else ()
     x = rng.standard_normal((*lead, inp, 5)) * 10.0 ** rng.uniform(-1, 2)
     sxx = x @ np.swapaxes(x, -1, -2) / 5
@@ -64,10 +119,15 @@ def spec_of(rng: np.random.Generator, tables: dict[str, np.ndarray], holder: eng
     if spec.loss == 1:
         arrays |= {"sxx": sxx, "solution": solution}
     if spec.loss == 2:
-        arrays["mask"] = (rng.random((*lead, out, inp)) < 0.6).astype(float)
+        mask = (rng.random((*lead, out, inp)) < 0.6).astype(float)
+        mask[..., 0, 0] = 1
+        arrays["mask"] = mask
     for name, array in arrays.items():
         setattr(spec, name, holder.copy(array, float))
         setattr(spec, f"{name}_step", array.size // members if own else 0)
+    discrete = rng.random() < 0.5
+    if discrete:
+        update(spec, rng, holder, lead, x, out, size)
     spread = rng.random() < 0.5
     spec.rtol, spec.atol = (holder.copy(10.0 ** rng.uniform(-10, -3, members) * f, float) for f in (1.0, 0.0))
     spec.tolerance_step, spec.policy = int(spread), int(rng.choice([0, 0, 1, 2, 3]))
@@ -83,6 +143,8 @@ def spec_of(rng: np.random.Generator, tables: dict[str, np.ndarray], holder: eng
     spec.rule_kind, spec.rule_below = (holder.copy(rng.integers(0, 2, 8), np.int32) for _ in range(2))
     spec.threshold = holder.copy(np.where(rng.random(8) < 0.5, 1e-12, 1e12), float)
     times = np.cumsum(10.0 ** rng.uniform(-3, 2, int(rng.integers(1, 9))))
+    if discrete:
+        times = np.cumsum(rng.integers(1, 40, len(times))).astype(float)
     times[0] *= rng.random() < 0.5
     begins = times[0] == 0
     listed = rng.random() < 0.7

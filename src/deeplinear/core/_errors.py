@@ -165,13 +165,15 @@ def check_finite(where: str, name: str, array: Any) -> None:
     """Refuse NaN and infinities, naming the first bad index; abstract values pass unseen."""
     if not is_concrete(array):
         return
-    bad = np.argwhere(~np.isfinite(np.atleast_1d(array)))
-    if bad.size and np.ndim(array) == 0:
+    finite = np.isfinite(np.atleast_1d(array))
+    if finite.all():
+        return
+    if np.ndim(array) == 0:
         raise ValueError(f"{where}: {name} must be finite, but is {np.asarray(array)}.")
-    if bad.size:
-        index = tuple(int(i) for i in bad[0])
-        value = np.asarray(array)[index]
-        raise ValueError(f"{where}: {name} must be finite, but entry {index} is {value} ({len(bad)} such in all).")
+    bad = np.argwhere(~finite)
+    index = tuple(int(i) for i in bad[0])
+    value = np.asarray(array)[index]
+    raise ValueError(f"{where}: {name} must be finite, but entry {index} is {value} ({len(bad)} such in all).")
 
 
 def check_size(where: str, name: str, array: Any, *, small: bool = False) -> None:

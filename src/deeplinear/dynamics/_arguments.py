@@ -229,7 +229,7 @@ def checked_rules(where: str, until: Any) -> tuple[Until, ...]:
 
 def kinds(problem: Problem, method: AbstractMethod, batched: tuple[bool, bool]) -> dict[str, str]:
     """Of what kind problem and method are, whatever their numbers: classes, and shapes of data."""
-    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], problem) if batched[0] else problem
+    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0, ...], problem) if batched[0] else problem
     return {"problem": describe(one, numbers=False), "method": type(method).__name__}
 
 

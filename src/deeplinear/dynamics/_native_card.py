@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,6 +25,7 @@ MOST_DEPTH = 6
 """Layers of a network on a graphics card."""
 
 
+@runtime_checkable
 class Machine(Protocol):
     """What moves networks: a graphics card, or what stands for one."""
 
@@ -216,11 +217,10 @@ class CardRun(Handover):
             weights[still] = self.y[ids[still]]
         self._scatter(recorder, observe, order, ids, at, values, weights)
         t[:] = np.where(steady[:, 0] & rests.any(axis=1), times[-1] if len(times) else 0.0, t)
-        last = np.where(
-            recorder.lengths > 0, recorder.times[np.arange(len(t)), np.maximum(recorder.lengths - 1, 0)], np.nan
-        )
-        ends = np.nonzero(last != t)[0]
-        self._scatter(recorder, observe, order, ends, t[ends], {"loss": loss[ends], "slope": slope[ends]}, self.y[ends])
+        last = recorder.times[np.arange(len(t)), np.maximum(recorder.lengths - 1, 0)]
+        ends = np.nonzero((recorder.lengths == 0) | (last != t))[0]
+        own = {"loss": loss[ends], "slope": slope[ends]}
+        self._scatter(recorder, observe, order, ends, t[ends], own, weights if observe is None else self.y[ends])
 
     def _scatter(
         self,

@@ -120,10 +120,8 @@ class Handover:
     ) -> None:
         members = len(y)
         self.run, self.y, self.members, self.new_holder, self.holder = run, y, members, new_holder, new_holder()
-        self.real, self.whole = (
-            np.zeros((members, len(engine.REALS))),
-            np.zeros((members, len(engine.WHOLES)), np.int64),
-        )
+        self.real = np.zeros((members, len(engine.REALS)))
+        self.whole = np.zeros((members, len(engine.WHOLES)), np.int64)
         self.real[:, 0] = t
         self.direction, self.moments = np.zeros((members, 0)), None
         if isinstance(run.method, AbstractUpdate):

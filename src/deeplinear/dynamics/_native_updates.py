@@ -74,12 +74,12 @@ class Moments:
 
     def counted(self) -> list[np.ndarray]:
         """Leaves of a state before its moments: how often the milestones and the update itself were used."""
-        base = self.parts.base
-        taken = [self.accepted.copy()] if self.parts.milestones is not None else []
-        own = (
-            [self.accepted > 0] if isinstance(base, Momentum) else [self.accepted.copy()] if type(base) is Adam else []
-        )
-        return taken + own
+        found = [] if self.parts.milestones is None else [self.accepted.copy()]
+        if isinstance(self.parts.base, Momentum):
+            found.append(self.accepted > 0)
+        if isinstance(self.parts.base, Adam):
+            found.append(self.accepted.copy())
+        return found
 
     def leaves(self) -> list[np.ndarray]:
         """The state as the leaves of that of a program: counts, moments layer by layer, key, steps."""

@@ -1,6 +1,7 @@
-"""The native engine: flows and discrete updates of linear networks in compiled C++, from start to end. Knows arrays only.
+"""The native engine: flows and discrete updates of linear networks in compiled C++, from start to end.
 
-`dynamics` says what it moves. Where it cannot be used (`missing()` says why), everything runs as programs of XLA.
+It knows arrays only; `dynamics` says what it moves. Where it cannot be used (`missing()` says why), everything runs as
+programs of XLA.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
         Launch as Launch,
         Shape as Shape,
         card as card,
+        compile_for as compile_for,
+        compiler as compiler,
         no_card as no_card,
         shape_of as shape_of,
     )

@@ -12,4 +12,4 @@ if __name__ == "__main__":
     for path in made:
         print(path)  # noqa: T201
     if not made:
-        sys.exit(f"no C++ compiler works here, so flows run on XLA. {ADVICE}")
+        sys.exit(f"no C++ compiler works here, so runs are moved by XLA. {ADVICE}")

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import itertools
 import sys
 import tempfile
 from ctypes import byref, c_char_p, c_int, c_int32, c_size_t, c_uint64, c_void_p
@@ -75,7 +76,7 @@ class Shape(NamedTuple):
     @property
     def weights(self) -> int:
         """Weights of a network, those included that fill up the widths."""
-        return sum(a * b for a, b in zip(self.widths, self.widths[1:], strict=False))
+        return sum(a * b for a, b in itertools.pairwise(self.widths))
 
     @property
     def shared_bytes(self) -> int:
@@ -95,9 +96,10 @@ def shape_of(widths: tuple[int, ...], loss: int, stages: int) -> Shape:
     """How networks are spread over threads: a tile of the largest layer for each, as far as threads go."""
     tile = 1 if max(widths) < 6 else 2
     padded = tuple(-(-width // tile) * tile for width in widths)
-    most = max(a * b for a, b in zip(padded, padded[1:], strict=False)) // tile**2
+    most = max(a * b for a, b in itertools.pairwise(padded)) // tile**2
     group = min(most, 256)
-    return Shape(padded, tile, group, max(1, 32 // group), loss, stages)
+    crowd = 28 if group <= 16 else 12 if group <= 32 else 1
+    return Shape(padded, tile, group, max(1, 32 // group), loss, stages, crowd)
 
 
 # --- Compiling --------------------------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ def compiler() -> ctypes.CDLL | None:
 
 
 def compile_for(shape: Shape, architecture: str) -> bytes:
-    """Machine code for a shape and an architecture such as "sm_90"."""
+    """Machine code for a shape and an architecture such as "sm_90"; assembly for one such as "compute_90"."""
     nvrtc = compiler()
     if nvrtc is None:
         raise RuntimeError("NVRTC is missing. Install jax[cuda13] or jax[cuda12], which bring it.")
@@ -136,7 +138,7 @@ def compile_for(shape: Shape, architecture: str) -> bytes:
     given = (c_char_p * len(options))(*(option.encode() for option in options))
     if nvrtc.nvrtcCompileProgram(program, len(options), given):
         raise RuntimeError("NVRTC cannot compile the kernel: " + _text(nvrtc, program, "ProgramLog")[:2000].decode())
-    code = _text(nvrtc, program, "CUBIN")
+    code = _text(nvrtc, program, "CUBIN" if architecture.startswith("sm_") else "PTX")
     nvrtc.nvrtcDestroyProgram(byref(program))
     return code
 

@@ -50,7 +50,7 @@ using std::min;
 struct Place { unsigned x; };
 inline thread_local Place threadIdx{0};
 void meet();  // until all threads of the block have come
-inline uint64_t nanoseconds() { return 0; }
+uint64_t nanoseconds();
 inline int atomicAdd(int *where, int by) { return __atomic_fetch_add(where, by, __ATOMIC_RELAXED); }
 }  // namespace engine
 #define SELDOM static

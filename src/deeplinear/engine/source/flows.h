@@ -4,7 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include "steps.h"
+#include "radius.h"
 
 namespace engine {
 
@@ -70,7 +70,7 @@ template <class T> struct Flows : AbstractWorker {
     if (m->control.result != RUNNING)
       ended.push_back(std::move(m));
     else
-      pools[judge.plan(m->control).mode].push_back(std::move(m));
+      pools[judge.wants(m->control)].push_back(std::move(m));
   }
 
   int live() const {
@@ -129,7 +129,7 @@ template <class T> struct Flows : AbstractWorker {
   void recall(Control &c, int l) {
     const double *real = spec.real + c.member * REALS;
     const int64_t *whole = spec.whole + c.member * WHOLES;
-    c.h = real[REAL_H], c.rho = real[REAL_RHO], c.error = real[REAL_ERROR];
+    c.h = real[REAL_H], c.rho = real[REAL_RHO], c.set_error(real[REAL_ERROR]);
     c.age = int(whole[WHOLE_AGE]), c.stiff = int(whole[WHOLE_STIFF]), c.strikes = int(whole[WHOLE_STRIKES]);
     c.accepted = whole[WHOLE_ACCEPTED], c.rejected = whole[WHOLE_REJECTED];
     c.stabilised = whole[WHOLE_STABILISED], c.evaluations = whole[WHOLE_EVALUATIONS];
@@ -149,30 +149,8 @@ template <class T> struct Flows : AbstractWorker {
   }
 
   void renew(Steps<T> &s, const bool *due) {
-    T *v = s.a.data(), *w = s.b.data();
-    s.net.linearize(s.y.data(), s.slope.data());
-    for (int i = 0; i < n; i++) v[i] = s.direction[i];
     double bound[L];
-    for (int iteration = 0; iteration < 3; iteration++) {
-      s.net.jacobian(s.y.data(), v, w);
-      T quotient{}, square{}, rest{};
-      for (int i = 0; i < n; i++) quotient += v[i] * w[i], square += w[i] * w[i];
-      for (int i = 0; i < n; i++) {
-        const T gap = w[i] - quotient * v[i];
-        rest += gap * gap;
-      }
-      T scale{};
-      for (int l = 0; l < L; l++) {
-        const double size = std::sqrt(get(square, l));
-        bound[l] = std::fabs(get(quotient, l)) + std::sqrt(get(rest, l));
-        put(scale, l, size > 0 ? 1 / size : 0.0);
-      }
-      for (int i = 0; i < n; i++) {
-        const T fresh = w[i] * scale;
-        for (int l = 0; l < L; l++)
-          if (get(scale, l) > 0) put(v[i], l, get(fresh, l));
-      }
-    }
+    const T *v = power_iteration(s, bound);
     for (int l = 0; l < L; l++)
       if (due[l]) {
         Control &c = lane[l]->control;
@@ -293,7 +271,7 @@ template <class T> struct Flows : AbstractWorker {
       for (int l = 0; l < L; l++) read(*solo, *m, l);
       lane[0] = std::move(m);
       bool going = true;
-      while (going && lane[0]->control.result == RUNNING && judge.plan(lane[0]->control).mode == EXPONENTIAL) {
+      while (going && lane[0]->control.result == RUNNING && judge.wants(lane[0]->control) == EXPONENTIAL) {
         if (!room(r, 1) || std::chrono::steady_clock::now() > until || steps.stopped()) { going = false; break; }
         if (lane[0]->control.age >= spec.law.refresh) {
           const bool due[L] = {true};
@@ -332,7 +310,7 @@ template <class T> struct Flows : AbstractWorker {
   bool part() {
     bool any = false;
     for (int l = 0; l < L; l++)
-      if (lane[l] && (lane[l]->control.result != RUNNING || judge.plan(lane[l]->control).mode != mode))
+      if (lane[l] && (lane[l]->control.result != RUNNING || judge.wants(lane[l]->control) != mode))
         leave(l), any = true;
     return any;
   }

@@ -27,6 +27,9 @@ struct Control {
   double values[MOST_RULES];
   int64_t cursor, accepted, rejected, stabilised, evaluations;
   int age, stiff, strikes, retries, stalled, rule, result;
+  float error_log;  // of base 2
+
+  void set_error(double value) { error = value, error_log = log2f(float(value)); }
 };
 
 // A step to try.
@@ -95,6 +98,8 @@ struct Judge {
     return trial;
   }
 
+  Mode wants(const Control &c) const { return spec->policy == 0 && !c.stiff ? EXPLICIT : plan(c).mode; }
+
   double ruled(int rule, double loss, double slope) const { return spec->rule_kind[rule] ? slope : loss; }
 
   // Share of a step at which a value on its way from `old` to `now` meets the threshold.
@@ -113,7 +118,7 @@ struct Judge {
     c.before = speed, c.size = size_, c.loss = loss;
     c.h = std::min(0.05 * speed / std::max(bend, tiny), (size_ > 0 ? 0.05 * size_ : 1.0) / std::max(speed, tiny));
     c.rho = bend / std::max(speed, tiny);
-    c.error = 1;
+    c.set_error(1);
     c.age = int(spec->law.refresh);
     c.stiff = c.strikes = c.retries = c.stalled = c.rule = 0;
     c.accepted = c.rejected = c.stabilised = 0;
@@ -160,12 +165,13 @@ struct Judge {
     if (!std::isfinite(ratio) || !std::isfinite(m.slope) || !std::isfinite(total)) ratio = INFINITY;
     const bool good = ratio <= 1;
     const double safe = std::min(std::max(ratio, 1e-10), 1e10);
+    const float ratio_log = log2f(float(safe));
     double factor;
     if (good) {
-      const float grow = 0.9f * exp2f(float(exponent) * (-0.7f * log2f(float(safe)) + 0.4f * log2f(float(c.error))));
+      const float grow = 0.9f * exp2f(float(exponent) * (-0.7f * ratio_log + 0.4f * c.error_log));
       factor = std::min(std::max(double(grow), 0.2), 5.0);
     } else
-      factor = std::min(std::max(0.9 * exp2f(-float(exponent) * log2f(float(safe))), 0.1), 0.9);
+      factor = std::min(std::max(0.9 * exp2f(-float(exponent) * ratio_log), 0.1), 0.9);
     // A step cut short to land on an output says little about the next one.
     double proposed = good && h < trial.wanted ? std::max(trial.wanted, h * factor) : h * factor;
 
@@ -223,7 +229,7 @@ struct Judge {
     c.retries = back ? c.retries + 1 : 0;
     if (take) {
       c.t = trial.lands ? trial.goal : c.t + h;
-      c.error = std::max(safe, 1e-4);
+      c.error = std::max(safe, 1e-4), c.error_log = safe >= 1e-4 ? ratio_log : log2f(1e-4f);
       c.loss = m.value, c.before = speed, c.size = now;
       std::copy(m.layers, m.layers + layers, c.layers);
       std::copy(values, values + spec->rules, c.values);

@@ -126,7 +126,10 @@ template <class T> struct Recurrent : Model<T> {
   void pull(const T *y, const T *g, T *turned_, T *f) {
     if (diagonal) return pull_diagonal(y, g, f);
     turn(g, turned_);
-    this->times(d, length * outputs, inputs, at.left.data(), 1, d, turned_, inputs, 1, f);
+    if (inputs == 1 && outputs == 1)  // one product for both maps, as in `step`
+      this->times(1, length, d, g, columns, 1, at.left.data(), d, 1, f);
+    else
+      this->times(d, length * outputs, inputs, at.left.data(), 1, d, turned_, inputs, 1, f);
     this->times(outputs, columns, d, g, columns, 1, at.right.data(), d, 1, f + begin[2]);
     hankel(g, at.right, false);
     this->times(d, length * outputs, d, at.left.data(), 1, d, half.data(), d, 1, inner.data());
