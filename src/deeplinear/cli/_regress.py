@@ -245,7 +245,8 @@ def _tell(
         word = late if math.isinf(when) else f"{when:.4g}"
         word += " (after the stop)" if model.stopping_time_ < when < math.inf else ""
         body.append((str(position), f"{model.strengths_[best, mode]:.4g}", f"{model.limit_modes_[mode]:.4g}", word))
-    print_table(body, title="modes of least squares, as they are learnt", header=("mode", "strength", "limit", "half at t"))
+    header = ("mode", "strength", "limit", "half at t")
+    print_table(body, title="modes of least squares, as they are learnt", header=header)
     if len(model.learning_times_) > SHOWN:
         print_table([(f"and {len(model.learning_times_) - SHOWN} more, see regression.npz",)])
     print_table([("written", str(item)) for item in files])
