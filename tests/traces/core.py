@@ -67,6 +67,7 @@ TABLE: dict[str, Row] = {
     "flatten": passes(core.flatten, layers(2, 3, 2), kinds=False),
     "forward_only": outside("the result of a function"),
     "frobenius": passes(core.frobenius, normal((3, 2)), kinds=False),
+    "holds_arrays": outside("decorates a class"),
     "inner": passes(core.inner, both(layers(2, 3, 2), layers(2, 3, 2)), scales=False, kinds=False),
     "integrate": passes(
         lambda start: core.integrate(lambda x: -x, start, jnp.array([0.5, 1.0])).states,

@@ -37,6 +37,7 @@ from deeplinear.core import (
     check_x64,
     entry,
     full_svd,
+    holds_arrays,
     is_concrete,
     refused_derivative,
 )
@@ -58,6 +59,7 @@ NEAR = 1e-5
 r"""Eigenvalues with $|L_i - L_j|\,t$ below this take the derivative at their mean for a difference quotient."""
 
 
+@holds_arrays
 class Correlations(eqx.Module):
     r"""What the Riccati equation determines of two layers: $QQ^\top$ by its blocks, free of the hidden basis.
 
@@ -79,6 +81,7 @@ class Correlations(eqx.Module):
         return jnp.concatenate([upper, jnp.concatenate([self.product, self.output], axis=-1)], axis=-2)
 
 
+@holds_arrays
 class Eigensystem(eqx.Module):
     r"""Eigenvalues and eigenvectors of the matrix $F$ of a task and a relative scale, in closed form from one SVD.
 
