@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deeplinear import exact
+from deeplinear.models import DeepLinear, Problem, SquaredDistance
 
 CLOSE = 1e-6  # relative: differences of second order at a step of 1e-5
 STEP = 1e-5
@@ -161,6 +162,14 @@ def test_results_that_are_not_numbers_are_refused():
         exact.correlations_of(1e200 * np.array([[1.0, 1.0], [1.0, -1.0]]), 1)
     with pytest.raises(ValueError, match=r"^regime: .* must lie between"):
         exact.regime((1e200 * I2, 1e200 * I2), 1e200 * D2)
+
+
+def test_layers_whose_squares_overflow_do_not_count_as_balanced():
+    layers = (1e200 * TILT, 1e200 * D2)
+    with pytest.raises(ValueError, match=r"^solve: the largest number of params\[0\] must be at most"):
+        exact.solve(Problem(DeepLinear((2, 2, 2)), SquaredDistance(D2)), layers)
+    with pytest.raises(Exception, match="params must be λ-balanced"):
+        jax.block_until_ready(jax.jit(lambda layers: exact.overlaps(layers, D2).growing)(layers))
 
 
 # --- At the ends of their ranges --------------------------------------------------------------------------------------

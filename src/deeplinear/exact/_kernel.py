@@ -268,7 +268,7 @@ def _square(parts: tuple[Array, ...]) -> Array:
 def _norm(parts: tuple[Array, ...]) -> Array:
     """Norm of a kernel; one that vanishes has the derivative 0."""
     square = _square(parts)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    return jnp.where(square == 0, 0.0, jnp.sqrt(jnp.where(square == 0, 1.0, square)))
 
 
 def _over(part: Array, size: Array) -> Array:
