@@ -8,8 +8,10 @@ kept in build/fuzz and end the program with exit code 1. `tests/readers/test_fuz
 
 import argparse
 import collections
+import contextlib
 import io
 import json
+import os
 import random
 import resource
 import signal
@@ -39,6 +41,7 @@ from deeplinear.readers import (  # noqa: E402
     sealed,
     unsealed,
 )
+from deeplinear.readers._netcdf import from_parts  # noqa: E402
 
 SECONDS = 5.0
 """Processor time of one input."""
@@ -441,33 +444,105 @@ def read_sealed(data: bytes) -> Any:
     assert sealed(body) in SEEDS["sealed"]
 
 
-def read_foreign(data: bytes) -> Any:
-    """A file without a seal, as the process that reads it does, in a copy of this one with its limits."""
-    import os
+class Reading:
+    """A copy of this program that reads files without a seal, one after the other, until one of them ends it."""
 
-    from deeplinear.readers import _child
+    INPUTS = 2000
+    """Inputs after which another copy takes over, as HDF5 keeps some memory of each."""
 
-    parent, child = os.pipe(), os.fork()
-    if child == 0:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    SECONDS = 3
+    """Processor time of one input."""
+
+    LARGEST = 2**24
+    """Bytes of what is made of a file, of which more are cut off."""
+
+    def __init__(self) -> None:
+        inputs, outputs = os.pipe(), os.pipe()
+        self.left = self.INPUTS
+        self.process = os.fork()
+        if self.process == 0:
+            os.close(inputs[1])
+            os.close(outputs[0])
+            try:
+                self.serve(inputs[0], outputs[1])
+            finally:
+                os._exit(0)
+        os.close(inputs[0])
+        os.close(outputs[1])
+        self.asks, self.answers = open(inputs[1], "wb"), open(outputs[0], "rb")
+
+    def serve(self, asks: int, answers: int) -> None:
+        """In the copy: answer each input with a byte, and end by a signal at one that takes too long."""
+        from deeplinear.readers import _child
+
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        code = 1
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        warnings.simplefilter("ignore")
+        sys.unraisablehook = lambda _: None  # Objects half made complain when they are thrown away.
+        stream, stream_out = open(asks, "rb"), open(answers, "wb")
+        while size := stream.read(8):
+            data = stream.read(int.from_bytes(size, "little"))
+            signal.setitimer(signal.ITIMER_PROF, self.SECONDS)
+            try:
+                found = _child.convert(data)
+            except Exception:
+                found = b""
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            stream_out.write(len(found).to_bytes(8, "little"))
+            stream_out.write(found[: self.LARGEST])
+            stream_out.flush()
+
+    def ask(self, data: bytes) -> bytes | None:
+        """What is made of a file, nothing of one at which an error is raised, `None` of one that ends the copy."""
+        self.left -= 1
         try:
-            resource.setrlimit(resource.RLIMIT_CPU, (3, 4))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            os.write(parent[1], len(_child.convert(data)).to_bytes(8, "little"))
-            code = 0
-        except Exception:
-            pass
-        finally:
-            os._exit(code)
-    os.close(parent[1])
-    with open(parent[0], "rb") as stream:
-        stream.read()
-    _, status = os.waitpid(child, 0)
-    if status:
-        words = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an error"
-        raise FileError("fuzz", "run.nc", f"the process that reads it ends by {words}", "")
+            self.asks.write(len(data).to_bytes(8, "little") + data)
+            self.asks.flush()
+        except BrokenPipeError:
+            return None
+        size = self.answers.read(8)
+        return self.answers.read(min(int.from_bytes(size, "little"), self.LARGEST)) if size else None
+
+    def close(self) -> int:
+        """Let the copy end; the signal that ended it, or 0."""
+        with contextlib.suppress(BrokenPipeError):
+            self.asks.close()
+        self.answers.close()
+        _, status = os.waitpid(self.process, 0)
+        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+READING: list[Reading] = []
+"""The copy at work, if any."""
+
+
+def read_foreign(data: bytes) -> Any:
+    """A file without a seal, as the process that reads it does, in a copy of this one within limits."""
+    if READING and READING[0].left <= 0:
+        READING.pop().close()
+    if not READING:
+        READING.append(Reading())
+    parts = READING[0].ask(data)
+    if parts:
+        if len(parts) < Reading.LARGEST:
+            from_parts(Source("fuzz", "run.nc", b""), parts)
+        return
+    if parts is not None:
+        raise FileError("fuzz", "run.nc", "the process that reads it raises an error", "")
+    number = READING.pop().close()
+    if number == 0:
+        raise RuntimeError("the process that reads it ended by itself")
+    FATAL[signal.Signals(number).name] += 1
+    raise FileError("fuzz", "run.nc", f"the process that reads it ends by signal {number}", "")
+
+
+FATAL: collections.Counter[str] = collections.Counter()
+"""Signals that ended copies which read files without a seal; the reader survives them, as it has a process for each."""
+
+
+def ended() -> str:
+    """Those signals in words."""
+    return f", ended by {dict(FATAL)}" if FATAL else ""
 
 
 def torch_seeds() -> list[bytes]:
@@ -586,7 +661,8 @@ def run(
             signal.setitimer(signal.ITIMER_PROF, 0)
         if (number + 1) % 100_000 == 0:
             say(
-                f"{reader} seed {seed}: {number + 1 - first:,} inputs, {dict(outcomes)}, {time.monotonic() - begin:.0f} s"
+                f"{reader} seed {seed}: {number + 1 - first:,} inputs, {dict(outcomes)}{ended()}, "
+                f"{time.monotonic() - begin:.0f} s"
             )
     return outcomes, wrong
 
@@ -604,6 +680,8 @@ def main() -> int:
     signal.signal(signal.SIGPROF, too_slow)
     warnings.simplefilter("error")
     outcomes, wrong = run(given.reader, given.count, given.seed, given.first, lambda text: print(text, flush=True))
+    for reading in READING:
+        reading.close()
     folder = Path("build/fuzz")
     for place, (data, reason) in enumerate(wrong):
         folder.mkdir(parents=True, exist_ok=True)
@@ -612,7 +690,7 @@ def main() -> int:
         print(f"{file}:\n{reason}", flush=True)
     print(
         f"{given.reader} seed {given.seed}: {sum(outcomes.values()):,} inputs: {dict(outcomes)}; peak "
-        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB",
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB{ended()}",
         flush=True,
     )
     return 1 if wrong else 0

@@ -22,8 +22,8 @@ HEAD = """\
 # tools/lock.py from pyproject.toml and constraints.txt; install with pip's --require-hashes and --no-deps.
 """
 
-OLDEST = "3.11.5"
-"""Python for which versions are chosen; a pinned package needs this patch release."""
+OLDEST = "3.11.0"
+"""Python for which versions are chosen: the oldest that the package runs on."""
 
 
 def data_packages() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from tools.lock import build_packages, data_packages
+from tools.lock import OLDEST, build_packages, data_packages
 from tools.sbom import BILL, document, normal, packages
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,12 @@ def test_every_locked_package_has_digests() -> None:
     assert [package.name for package in LOCKED.values() if not package.digests] == []
     lines = [line for line in LOCK.splitlines() if line and not line.startswith(("#", "    "))]
     assert [line for line in lines if not re.match(r"^[A-Za-z0-9._-]+==\S+( ; .*)? \\$", line)] == []
+
+
+def test_the_lock_is_made_for_the_oldest_python_that_is_promised() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        promised = tomllib.load(file)["project"]["requires-python"]
+    assert promised == f">={OLDEST.removesuffix('.0')}" and OLDEST.endswith(".0")
 
 
 def test_the_lock_has_the_versions_of_the_constraints() -> None:

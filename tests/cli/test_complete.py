@@ -48,7 +48,10 @@ def test_gaps_are_filled_and_the_rest_stays_as_it_was_written(table: Path) -> No
     run = dln("complete", table / "table.csv", "-o", out, "--seed", 1, "--json")
     assert run.exit_code == 0, run.stderr
     told = json.loads(run.stdout)
-    assert told["mask"] == {"parts": 1, "loose_rows": ["nowhere"], "loose_columns": []}
+    known = [(row[0], sum(map(bool, row[1:]))) for row in cells(table / "table.csv")[1:]]
+    thin = [name for name, count in known if 0 < count < told["rank"]]
+    mask = {"parts": 1, "loose_rows": ["nowhere"], "loose_columns": [], "thin_rows": thin, "thin_columns": []}
+    assert told["mask"] == mask
     assert {Path(file).name for file in told["files"]} == {"full.csv", "full.png", "full.svg"}
     before, after = cells(table / "table.csv"), cells(out)
     assert after[0] == before[0] and [row[0] for row in after] == [row[0] for row in before]
@@ -96,7 +99,8 @@ def test_entries_may_have_names(table: Path) -> None:
     (table / "asked.csv").write_text('user,movie\nuser_24,"movie 18, part 1"\nloner,nothing else\n', encoding="utf-8")
     flags = ["--entries", "--predict", table / "asked.csv", "-o", table / "told.csv", "--no-plot"]
     told = json.loads(dln("complete", table / "ratings.csv", *flags, "--json").stdout)
-    assert told["mask"] == {"parts": 2, "loose_rows": ["loner"], "loose_columns": ["nothing else"]}
+    loose = {"parts": 2, "loose_rows": ["loner"], "loose_columns": ["nothing else"]}
+    assert told["mask"] == loose | {"thin_rows": [], "thin_columns": []}
     rows = cells(table / "told.csv")
     assert [row[:2] for row in rows[1:]] == [["user_24", "movie 18, part 1"], ["loner", "nothing else"]]
     assert float(rows[1][2]) == pytest.approx(left[24] * right[18], rel=0.1)

@@ -1,6 +1,7 @@
 """`dln exact` and `dln simulate --method auto`: closed forms on the command line."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,6 +43,27 @@ def test_exact_diagnoses_two_layers_for_people_and_programs() -> None:
         assert words in told.stdout
     answer = json.loads(dln("exact", *start, *SHORT, "--json").stdout)
     assert answer["info"]["diagnosis"]["converges"] is True and answer["info"]["diagnosis"]["guaranteed"] is True
+
+
+def test_the_end_is_told_in_the_units_of_the_data(tmp_path: Path) -> None:
+    """Inputs of variance 4 run four times as fast; outputs that no map explains leave a constant; one unit is few."""
+    rng = np.random.default_rng(0)
+    inputs = 2 * np.sqrt(60) * np.linalg.qr(rng.standard_normal((60, 3)))[0].T
+    outputs = np.diag([3.0, 2.0, 1.0]) @ inputs + 0.5 * rng.standard_normal((3, 60))
+    for name, array in (("inputs", inputs), ("outputs", outputs)):
+        np.save(tmp_path / f"{name}.npy", array)
+    data = [f"--{name}={tmp_path / name}.npy" for name in ("inputs", "outputs")]
+    start = ("--widths", "3,1,3", "--loss", "regression", *data, "--init", "lambda-balanced", "--lam", "0")
+    run = dln("exact", *start, "--horizon", "3", "--out", tmp_path / "run", "--no-plot", "--json")
+    assert run.exit_code == 0, run.stderr
+    told = json.loads(run.stdout)["info"]["diagnosis"]
+    explained = np.linalg.svd(outputs @ np.linalg.pinv(inputs) @ inputs / np.sqrt(60), compute_uv=False)
+    least = 0.5 * (np.sum(outputs**2) / 60 - explained[0] ** 2)
+    assert told["limit_loss"] == pytest.approx(least, rel=1e-9)
+    stored = Trajectory.load(tmp_path / "run" / "exact")
+    late = (stored.times > 1.0) & (stored["loss"] - least > 1e-9)
+    slope = np.polyfit(stored.times[late], np.log(stored["loss"][late] - least), 1)[0]
+    assert told["rate"] == pytest.approx(-slope / 2, rel=0.02)
 
 
 def test_what_has_no_closed_form_is_refused_with_every_reason() -> None:

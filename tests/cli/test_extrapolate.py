@@ -58,6 +58,30 @@ def test_continuation_and_student(files: Path) -> None:
     assert "shown by the numbers" in text and "Extrapolates" in text and "hypotheses" in text
 
 
+def test_a_student_is_judged_by_the_numbers_and_by_guesses_only_where_it_says_so(files: Path) -> None:
+    student = files / "student.npz"
+    played = 1.0001**2 * RESPONSE
+
+    def told(name: str, numbers: np.ndarray, *flags: object) -> tuple[dict, str]:
+        np.savetxt(files / name, numbers, fmt="%.17g")
+        run = ("extrapolate", files / name, "--student", student, "--no-plot", "--out", files / "out", *flags)
+        return json.loads(dln(*run, "--json").stdout)["student"], " ".join(dln(*run).stdout.split())
+
+    # Four numbers do not show that there are but two states: what follows is not known.
+    found, text = told("four.txt", RESPONSE[:4], "--horizon", 9)
+    assert not found["tail_known"] and found["theorem"] == "none" and "which is a guess" in text
+    found, text = told("five.txt", RESPONSE[:5], "--horizon", 9)
+    assert found["tail_known"] and "which is a guess" not in text
+    # Noisy numbers count as they are, not as the system smooths them.
+    noisy = RESPONSE[:8] + 1e-3 * np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0, 1.0])
+    found, text = told("noisy.txt", noisy, "--horizon", 9, "--tolerance", "1e-2")
+    assert found["training_loss"] == pytest.approx(0.5 * np.sum((played[:8] - noisy) ** 2), rel=1e-6)
+    assert "shown by the numbers" not in text
+    # Of systems that are not balanced no numbers show that there are no more states.
+    turning = 0.9 ** np.arange(8) * np.cos(np.arange(8))
+    assert "others go on otherwise" in told("turning.txt", turning, "--horizon", 9)[1]
+
+
 def test_bounds_are_written_outwards(tmp_path: Path) -> None:
     """Mass at both ends and at one point between has the same four numbers, and the largest fifth."""
     x, p = np.array([0.5, -0.3, 0.9, 0.1]), np.array([1.0, 0.7, 0.4, 0.2])

@@ -165,6 +165,27 @@ def test_the_error_held_out_is_in_the_units_of_the_data(noisy):
     assert fit.held_out_error_ == pytest.approx(actual, rel=0.35)
 
 
+def test_offsets_have_not_seen_what_is_held_out():
+    """Columns of two numbers: without one of them all that is known is the other, so they miss by their distance."""
+    rng = np.random.default_rng(0)
+    seen = np.full((30, 40), np.nan)
+    for column in range(40):
+        pair = rng.choice(30, 2, replace=False)
+        seen[pair, column] = 100.0 * column + np.array([-1.0, 1.0])
+    fit = DeepMatrixCompletion(scaling="columns", offsets="columns", held_out=0.3, max_levels=1, random_state=0)
+    assert fit.fit(seen).held_out_error_ == pytest.approx(2.0, rel=0.02)
+
+
+def test_the_ranks_told_are_of_the_network_that_predicts(noisy):
+    _, seen, _ = noisy
+    settings = {"offsets": "none", "scaling": "one", "max_levels": 30, "random_state": 0}
+    fit = DeepMatrixCompletion(restarts=2, **settings).fit(seen)
+    values = np.linalg.svd(fit.complete(), compute_uv=False)
+    shares = values[values > 1e-12 * values[0]] / values.sum()
+    assert fit.effective_rank_ == pytest.approx(np.exp(-shares @ np.log(shares)), rel=1e-6)
+    assert fit.rank_ == np.sum(values > 0.01 * values[0])
+
+
 def test_lists_sparse_matrices_and_gaps_are_one_thing():
     _, seen = low_rank()
     entries = observed(seen)

@@ -95,14 +95,44 @@ def test_recorded_times_and_path(seed: int) -> None:
     np.testing.assert_allclose(model.modes_[-1], np.linalg.svd(model.coef_, compute_uv=False), rtol=1e-10)
     least = np.linalg.lstsq(X - X.mean(axis=0), Y - Y.mean(axis=0))[0].T
     np.testing.assert_allclose(model.limit_modes_, np.linalg.svd(least, compute_uv=False), rtol=1e-9)
-    for mode, when in enumerate(model.learning_times_):
-        at = np.linalg.svd(model.layers_at(when)[1] @ model.layers_at(when)[0], compute_uv=False)[mode]
-        assert at == pytest.approx(model.limit_modes_[mode] / 2, rel=0.05)
+    check_learning_times(model, least)
     # One number for all inputs, or all outputs, changes nothing but units.
     other = DeepLinearRegressor(held_out=0.0).fit(1e3 * X, 1e-4 * Y)
     np.testing.assert_allclose(other.predict(1e3 * X), 1e-4 * model.predict(X), rtol=1e-7, atol=1e-9)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(X, time=3.21), model.predict(X, time=3.21))
+
+
+def check_learning_times(model: DeepLinearRegressor, least: np.ndarray) -> None:
+    """At its learning time the part of the product along a mode of least squares is half of what it will be."""
+    left, values, right = np.linalg.svd(least, full_matrices=False)
+    for mode, when in enumerate(model.learning_times_):
+        first, last = model.layers_at(when)
+        assert left[:, mode] @ last @ first @ right[mode] == pytest.approx(values[mode] / 2, rel=0.05)
+
+
+def test_learning_times_follow_modes_whose_order_changes_on_the_way(seed: int) -> None:
+    """The weak mode stands on strong inputs: it is learnt first, and is the largest singular value until the other."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 3))
+    X = np.linalg.qr(X - X.mean(axis=0))[0] * np.array([30.0, 3.0, 1.0])
+    turn = np.linalg.qr(rng.standard_normal((2, 2)))[0]
+    least = turn @ np.array([[1.0, 0.0, 0.0], [0.0, 4.0, 0.0]])
+    model = DeepLinearRegressor(held_out=0.0).fit(X, X @ least.T)
+    np.testing.assert_allclose(model.limit_modes_, [4.0, 1.0], rtol=1e-9)
+    check_learning_times(model, least)
+    assert model.learning_times_[1] < 0.2 * model.learning_times_[0]
+
+
+@pytest.mark.parametrize("start", ["aligned", "gaussian"])
+def test_modes_that_the_data_do_not_have_are_never_learnt(seed: int, start: str) -> None:
+    X, Y = make_data(seed)
+    twice = np.column_stack([Y[:, 0], -2 * Y[:, 0], Y[:, 0]])
+    model = DeepLinearRegressor(start=start, held_out=0.0, random_state=seed).fit(X, twice)
+    least = np.linalg.lstsq(X - X.mean(axis=0), twice - twice.mean(axis=0))[0]
+    np.testing.assert_allclose(model.limit_modes_, [np.linalg.norm(least), 0.0, 0.0], rtol=1e-9)
+    assert np.isfinite(model.learning_times_[0]) and np.isinf(model.learning_times_[1:]).all()
+    assert not model.strengths_[:, 1:].any()
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deeplinear import exact
+from deeplinear.models import DeepLinear, Problem, SquaredDistance
 
 CLOSE = 1e-6  # relative: differences of second order at a step of 1e-5
 STEP = 1e-5
@@ -161,3 +162,81 @@ def test_results_that_are_not_numbers_are_refused():
         exact.correlations_of(1e200 * np.array([[1.0, 1.0], [1.0, -1.0]]), 1)
     with pytest.raises(ValueError, match=r"^regime: .* must lie between"):
         exact.regime((1e200 * I2, 1e200 * I2), 1e200 * D2)
+
+
+def test_layers_whose_squares_overflow_do_not_count_as_balanced():
+    layers = (1e200 * TILT, 1e200 * D2)
+    with pytest.raises(ValueError, match=r"^solve: the largest number of params\[0\] must be at most"):
+        exact.solve(Problem(DeepLinear((2, 2, 2)), SquaredDistance(D2)), layers)
+    with pytest.raises(Exception, match="params must be λ-balanced"):
+        jax.block_until_ready(jax.jit(lambda layers: exact.overlaps(layers, D2).growing)(layers))
+
+
+# --- At the ends of their ranges --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [2.0, 3.0])
+@pytest.mark.parametrize("time", [0.0, 0.7, np.inf])
+def test_block_flows_have_derivatives_at_both_ends(depth: float, time: float) -> None:
+    """At the start, in the limit, and at the smallest and the largest m, where differences are one-sided."""
+
+    def numbers(alpha: object, m: object) -> jax.Array:
+        flow = exact.block_flow(depth, alpha, m, blocks=3, size=2)
+        return jnp.stack([*flow.eigenvalues(time), flow.loss(time)])
+
+    slope = jax.jit(jax.jacfwd(numbers, argnums=(0, 1)))
+    back = jax.jacrev(numbers, argnums=(0, 1))(0.3, 1.0)
+    step = 1e-6
+    for m, towards in ((1.0, 1.0), (5.0, 1.0), (np.inf, 0.0)):
+        of_alpha, of_m = map(np.asarray, slope(0.3, m))
+        wanted = (np.asarray(numbers(0.3 + step, m)) - np.asarray(numbers(0.3 - step, m))) / (2 * step)
+        np.testing.assert_allclose(of_alpha, wanted, rtol=1e-6, atol=1e-6)
+        if not towards:  # nothing depends on m at infinity
+            assert not of_m.any()
+            continue
+        first, second, third = (np.asarray(numbers(0.3, m + k * step)) for k in (0, 1, 2))
+        np.testing.assert_allclose(of_m, (-3 * first + 4 * second - third) / (2 * step), rtol=1e-5, atol=1e-6)
+        if m == 1.0:
+            np.testing.assert_allclose(np.array(back), [of_alpha, of_m], rtol=1e-12, atol=1e-12)
+
+
+def test_speeds_of_block_flows_at_the_start_and_in_the_end() -> None:
+    flow = exact.block_flow(3.0, 0.3, 5.0, blocks=3, size=2)
+    slope = jax.jacfwd(lambda t: jnp.stack(flow.eigenvalues(t)))
+    step = 1e-5
+    first, second, third = (np.array(flow.eigenvalues(k * step)) for k in (0, 1, 2))
+    np.testing.assert_allclose(slope(0.0), (-3 * first + 4 * second - third) / (2 * step), rtol=1e-5)
+    assert not np.any(slope(np.inf))
+
+
+def test_modes_of_strength_zero_have_one_sided_derivatives_and_none_in_lam_at_its_kink() -> None:
+    widths, step = (2, 3, 4), 1e-6
+    # All hidden units have a mode of their own where the smaller side is as wide as the hidden layer.
+    square, full = (3, 3, 3), np.array([1.0, 0.5, 0.2])
+    cost = lambda s, lam, w=square: exact.weight_noise_loss(s, lam, w, 0.3)  # noqa: E731
+    wanted = (float(cost(full, step)) - float(cost(full, -step))) / (2 * step)
+    assert float(jax.grad(cost, 1)(full, 0.0)) == pytest.approx(wanted, abs=1e-8)
+    some = np.array([1.0, 0.0, 0.2])
+    wanted = [(float(cost(some + step * e, 0.0)) - float(cost(some, 0.0))) / step for e in np.eye(3)]
+    np.testing.assert_allclose(jax.grad(cost)(some, 0.0), wanted, rtol=1e-6)
+    with pytest.raises(Exception, match="weight_noise_loss: modes of strength 0 have no derivative in lam at 0"):
+        jax.block_until_ready(jax.grad(cost, 1)(some, 0.0))
+    # Units that are left over count as modes of strength zero; beside 0 there is a derivative.
+    beside = lambda lam: exact.weight_noise_loss([1.0, 0.5], lam, widths, 0.3)  # noqa: E731
+    wanted = (float(beside(0.5 + step)) - float(beside(0.5 - step))) / (2 * step)
+    assert float(jax.grad(beside)(0.5)) == pytest.approx(wanted, abs=1e-8)
+
+    target = jnp.diag(jnp.array([2.0, 0.0]))
+    slopes = jax.jacfwd(lambda target: exact.eigensystem(target, 0.0).speeds)(target)
+    np.testing.assert_allclose(slopes, [np.diag([1.0, 0.0]), np.diag([0.0, 1.0])], atol=1e-12)
+    with pytest.raises(Exception, match=r"Eigensystem.speeds: modes of strength 0 have no derivative in lam at 0"):
+        jax.block_until_ready(jax.jacfwd(lambda lam: exact.eigensystem(target, lam).speeds)(0.0))
+
+
+def test_the_distance_to_a_kernel_that_vanishes_has_no_derivative() -> None:
+    some = exact.correlations_of(jnp.asarray(np.random.default_rng(0).normal(size=(5, 3))), 3)
+    gone = jax.tree.map(jnp.zeros_like, some)
+    assert float(exact.kernel_distance(some, gone)) == 1
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(jax.grad(lambda c: exact.kernel_distance(c, gone))(some)))
+    with pytest.raises(Exception, match="kernel_distance: the distance to a kernel that vanishes has no derivative"):
+        jax.block_until_ready(jax.grad(lambda c: exact.kernel_distance(some, c))(gone))

@@ -13,7 +13,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from checking import unchecked
-from deeplinear.core import HypothesisError
+from deeplinear.core import HypothesisError, TracedError
 from deeplinear.geometry import Metric, PowerEnergy, Scaled, free_energy, matrix_flow
 from deeplinear.geometry._charts import descent
 from deeplinear.geometry._flow import Coordinates
@@ -317,5 +317,5 @@ def test_the_flow_is_not_differentiated_in_its_energy() -> None:
     def moved(scale):
         return jnp.sum(descent(Metric(2), SquaredDistance(scale * jnp.eye(3)), point)[0])
 
-    with pytest.raises(NotImplementedError, match="not in depth or energy"):
+    with pytest.raises(TracedError, match="depth or energy is traced by grad"):
         jax.grad(moved)(1.0)

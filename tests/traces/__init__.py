@@ -24,8 +24,8 @@ class Traced(NamedTuple):
         through: From these to the arrays that the function takes, such as symmetric ones; written for traced arrays.
         grad: `"yes"`, `"forward"` (not in reverse mode), `"none"` (integers and the like) or `"refused"`.
         traced: Whether `jit` and `vmap` pass.
-        scales: Whether the arrays may be multiplied by 1e-200 and 1e200, to see an answer or a refusal.
-        kinds: Whether the arrays are also tried in other kinds.
+        scales: Why the arrays are not multiplied by 1e-200 and 1e200, to see an answer or a refusal; empty if they are.
+        kinds: Why the arrays are not also tried in other kinds; empty if they are.
         step: Step of the finite differences.
     """
 
@@ -34,8 +34,8 @@ class Traced(NamedTuple):
     through: Callable[..., tuple[Any, ...]] = _same
     grad: str = "yes"
     traced: bool = True
-    scales: bool = True
-    kinds: bool = True
+    scales: str = ""
+    kinds: str = ""
     step: float = 1e-4
 
 
@@ -54,8 +54,8 @@ def passes(
     *,
     through: Callable[..., tuple[Any, ...]] = _same,
     grad: str = "yes",
-    scales: bool = True,
-    kinds: bool = True,
+    scales: str = "",
+    kinds: str = "",
     step: float = 1e-4,
 ) -> Traced:
     """Return the row of a function that passes `jit` and `vmap`, and `grad` unless said."""
@@ -67,8 +67,8 @@ def refuses(
     free: Callable[[np.random.Generator], tuple[Any, ...]],
     *,
     through: Callable[..., tuple[Any, ...]] = _same,
-    scales: bool = True,
-    kinds: bool = True,
+    scales: str = "",
+    kinds: str = "",
 ) -> Traced:
     """Return the row of a function that refuses traced arrays."""
     return Traced(call, free, through, "refused", False, scales, kinds)

@@ -22,8 +22,6 @@ TABLE: dict[str, Row] = {
     "coupling": refuses(
         lambda params: dynamics.coupling(Problem(NETWORK, Completion(np.eye(2), np.eye(2))), params).coupled,
         layers(2, 2, 2),
-        kinds=False,
-        scales=False,
     ),
     "coupling_examples": outside("nothing"),
     "ensemble": refuses(
@@ -33,16 +31,12 @@ TABLE: dict[str, Row] = {
             ).params
         ),
         RUN,
-        kinds=False,
-        scales=False,
     ),
     "plasticity": outside("a model and observations"),
     "resume": outside("a trajectory"),
     "simulate": refuses(
         lambda target, params, times: dynamics.simulate(problem(target), params, times=times).params,
         RUN,
-        kinds=False,
-        scales=False,
     ),
     "steady": outside("a tolerance"),
     "until": outside("a probe"),

@@ -1,5 +1,6 @@
 """Transformations of the public functions of `exact`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,11 +17,16 @@ PAIRS = Problem(DeepLinear((2, 2, 2)), Completion(np.diag([4.0, 9.0]), np.eye(2)
 COLUMN = Problem(NETWORK, Completion(np.array([[0, 1.3, 0], [0, 0.7, 0]]), np.array([[0, 1, 0], [0, 1, 0]])))
 
 
-def correlations(factor: Any) -> exact.Correlations:
-    """Blocks of $QQ^T$ for three inputs."""
+def blocks(factor: Any) -> tuple[Any, Any, Any]:
+    """Blocks of $QQ^T$ for three inputs, of which `exact.Correlations` are made."""
     factor = jnp.asarray(factor, dtype=float)
     upper, lower = factor[:3], factor[3:]
-    return exact.Correlations(upper @ upper.T, lower @ upper.T, lower @ lower.T)
+    return upper @ upper.T, lower @ upper.T, lower @ lower.T
+
+
+def of_correlations(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `exact.Correlations` as one of their blocks."""
+    return lambda *arguments: call(*(exact.Correlations(*a) if isinstance(a, tuple) else a for a in arguments))
 
 
 def balanced(product: Any, lam: Any) -> Any:
@@ -83,12 +89,10 @@ TABLE: dict[str, Row] = {
     "block_flow": passes(
         lambda d, a, m, v, t: flow(exact.block_flow(d, a, m, value=v, **BLOCKS), t),
         near(3.0, 0.4, 3.0, 1.2, [1.0, 2.0]),
-        kinds=False,
     ),
     "block_flow_from": passes(
         lambda d, one, two, three, v, t: flow(exact.block_flow_from(d, one, two, three, value=v, **BLOCKS), t),
         near(3.0, 0.4, 0.2, 0.3, 1.2, [1.0, 2.0]),
-        kinds=False,
     ),
     "block_form": refuses(
         exact.block_form, both(normal((2, 3)), near(0.6), normal((2, 3)), near(0.7)), through=start_with
@@ -150,10 +154,9 @@ TABLE: dict[str, Row] = {
     "input_noise_loss": passes(exact.input_noise_loss, near([2.0, 1.0], 0.3, 0.1)),
     "kernel_change": passes(exact.kernel_change, both(normal((2, 3), (2, 3)), near(4.0), normal((3, 2)))),
     "kernel_distance": passes(
-        exact.kernel_distance,
+        of_correlations(exact.kernel_distance),
         normal((5, 2), (5, 2)),
-        through=lambda a, b: (correlations(a), correlations(b)),
-        kinds=False,
+        through=lambda a, b: (blocks(a), blocks(b)),
     ),
     "kernel_distance_full": passes(exact.kernel_distance_full, normal((3, 3), (3, 3))),
     "lambda_limits": passes(lambda k, r: exact.lambda_limits(Glorot(), k, r)[:5], near(3.0, 1.2)),
@@ -205,10 +208,9 @@ TABLE: dict[str, Row] = {
     "reversal_task": passes(lambda target: exact.reversal_task(target, 1), normal((2, 3))),
     "reversal_time": passes(exact.reversal_time, near(2.0, 1e-3, 0.9), step=1e-5),
     "riccati_field": passes(
-        exact.riccati_field,
+        of_correlations(exact.riccati_field),
         both(normal((5, 2), (2, 3)), near(0.6)),
-        through=lambda q, *rest: (correlations(q), *rest),
-        kinds=False,
+        through=lambda q, *rest: (blocks(q), *rest),
     ),
     "scalar_curvature": passes(lambda z, s: exact.scalar_curvature(z, s, 4), near([0.3, 1.2], 1.0)),
     "scalar_equilibria": passes(lambda s: exact.scalar_equilibria(s, 4), positive(())),
@@ -216,10 +218,10 @@ TABLE: dict[str, Row] = {
     "scalar_state": passes(lambda a, s, t: exact.scalar_state(a, s, 4, t), near(0.3, 2.0, 1.5)),
     "scalar_time": passes(lambda a, b, s: exact.scalar_time(a, b, s, 4), near(0.3, 0.8, 2.0)),
     "similarity_in": passes(
-        exact.similarity_in, normal((5, 2), (3, 2)), through=lambda q, x: (correlations(q), x), kinds=False
+        of_correlations(exact.similarity_in), normal((5, 2), (3, 2)), through=lambda q, x: (blocks(q), x)
     ),
     "similarity_out": passes(
-        exact.similarity_out, normal((5, 2), (2, 3)), through=lambda q, y: (correlations(q), y), kinds=False
+        of_correlations(exact.similarity_out), normal((5, 2), (2, 3)), through=lambda q, y: (blocks(q), y)
     ),
     "single_channel": passes(exact.single_channel, both(near([0.5, 1.0]), CHANNEL)),
     "single_channel_limit": passes(exact.single_channel_limit, CHANNEL),
@@ -241,11 +243,11 @@ TABLE: dict[str, Row] = {
         lambda params, target: exact.solve(squared(target), params).product(0.5),
         both(normal((2, 3)), near(0.6), normal((2, 3))),
         through=start,
-        kinds=False,
+        kinds="layers that are rounded are not balanced",
     ),
     "stacked": passes(exact.stacked, layers(3, 2, 2)),
     "tangent_kernel": passes(
-        exact.tangent_kernel, normal((5, 2), (3, 2)), through=lambda q, x: (correlations(q), x), kinds=False
+        of_correlations(exact.tangent_kernel), normal((5, 2), (3, 2)), through=lambda q, x: (blocks(q), x)
     ),
     "toeplitz_example": refuses(lambda ratio, value: exact.toeplitz_example(3, ratio, value)[1], near(0.1, 1.0)),
     "toeplitz_ratio": outside("a number of rows"),

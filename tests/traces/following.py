@@ -10,7 +10,5 @@ TABLE: dict[str, Row] = {
             following.follow(Problem(DeepLinear((2, 2, 2)), SquaredDistance(target)), params, times).params
         ),
         both(normal((2, 2)), layers(2, 2, 2), near([0.5])),
-        kinds=False,
-        scales=False,
     ),
 }

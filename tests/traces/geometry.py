@@ -138,13 +138,10 @@ TABLE: dict[str, Row] = {
         both(point, normal((2, 2))),
     ),
     "geodesic_between": refuses(lambda a, b: geometry.geodesic_between(a, b, 2).length, both(point, point)),
-    "geodesic_field": passes(
-        lambda x, p: geometry.geodesic_field(METRIC, x, p), both(point, normal((2, 2))), scales=False
-    ),
+    "geodesic_field": passes(lambda x, p: geometry.geodesic_field(METRIC, x, p), both(point, normal((2, 2)))),
     "geodesic_field_sum": passes(
         lambda x, p: geometry.geodesic_field_sum(geometry.layer_exponents(METRIC), x, p),
         both(point, normal((2, 2))),
-        scales=False,
     ),
     "geometric_mean": passes(geometry.geometric_mean, normal((2, 2), (2, 2)), through=definite),
     "gram_power_derivative": passes(
@@ -184,9 +181,7 @@ TABLE: dict[str, Row] = {
         through=lambda matrix: (lift(matrix), lift(matrix)),
     ),
     "pair_concavity": passes(lambda ratio: geometry.pair_concavity(ratio, 3), normal((3,))),
-    "path_inefficiency": refuses(
-        lambda start: geometry.path_inefficiency(TARGET, start, 2).length, point, scales=False, kinds=False
-    ),
+    "path_inefficiency": refuses(lambda start: geometry.path_inefficiency(TARGET, start, 2).length, point),
     "power_decay": passes(lambda start, times: geometry.power_decay(start, math.inf, times), positive((), (3,))),
     "power_derivative": passes(
         lambda x, z: geometry.power_derivative(x, z, 0.4),

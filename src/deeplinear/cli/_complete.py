@@ -15,6 +15,9 @@ from deeplinear.cli._written import Written
 Make = Callable[[Path], list[Path]]
 """Writes files into a folder."""
 
+UNITS = {"columns": "one for each column", "one": "one for all", "none": "those of the data"}
+"""What a choice of units is, in words."""
+
 SHOWN = 6
 """Rows and columns that are named in a message."""
 
@@ -235,7 +238,7 @@ def _facts(fit: Any) -> dict[str, Any]:
     error = float(fit.held_out_error_)
     return {
         "rank": int(fit.rank_),
-        "effective_rank": float(fit.effective_rank_path_[fit.path_.best]),
+        "effective_rank": float(fit.effective_rank_),
         "held_out_error": error if math.isfinite(error) else None,
         "levels": int(fit.n_iter_),
         "method": fit.method_,
@@ -243,20 +246,26 @@ def _facts(fit: Any) -> dict[str, Any]:
     }
 
 
-def _loose(fit: Any, source: Table | Listed) -> tuple[list[str], list[str]]:
-    """Names of rows and columns that cannot be determined."""
-    report = fit.mask_report_
+def _called(source: Table | Listed, rows: Any, columns: Any) -> tuple[list[str], list[str]]:
+    """Names of some rows and columns."""
     if isinstance(source, Listed):
-        return (
-            [source.rows.names[place] for place in report.loose_rows],
-            [source.columns.names[place] for place in report.loose_columns],
-        )
-    return names_of(source, report.loose_rows), [source.columns[place] for place in report.loose_columns]
+        return [source.rows.names[place] for place in rows], [source.columns.names[place] for place in columns]
+    return names_of(source, rows), [source.columns[place] for place in columns]
+
+
+def _doubtful(fit: Any, source: Table | Listed) -> tuple[tuple[str, tuple[list[str], list[str]]], ...]:
+    """Names of rows and columns that cannot be determined, and of those that hardly can, each with words."""
+    found = fit.mask_report_
+    loose = _called(source, found.loose_rows, found.loose_columns)
+    thin = _called(source, found.thin_rows, found.thin_columns)
+    hardly = "with fewer known entries than the rank, to be read with care"
+    return (("cannot be determined from the rest", loose), (hardly, thin))
 
 
 def _payload(file: str, fit: Any, source: Table | Listed, files: list[Path]) -> dict[str, Any]:
-    rows, columns = _loose(fit, source)
-    mask = {"parts": fit.mask_report_.parts, "loose_rows": rows, "loose_columns": columns}
+    (_, loose), (_, thin) = _doubtful(fit, source)
+    mask = {"parts": fit.mask_report_.parts, "loose_rows": loose[0], "loose_columns": loose[1]}
+    mask |= {"thin_rows": thin[0], "thin_columns": thin[1]}
     head = {"ok": True, "command": "complete", "exit_code": 0, "data": file}
     return head | _facts(fit) | {"mask": mask, "files": [str(item) for item in files]}
 
@@ -270,16 +279,17 @@ def _tell(file: str, fit: Any, source: Table | Listed, files: list[Path]) -> Non
         ("network", f"depth {fit.depth}, trained by {facts['method']}, {facts['levels']} levels of the loss"),
         ("rank", f"{facts['rank']}   (effective rank {facts['effective_rank']:.3g})"),
         ("error", "no entries were held out" if error is None else f"{error:.4g}   (RMS on entries held out)"),
-        ("units", "one for each column" if facts["scaling"] == "columns" else "one for all"),
+        ("units", UNITS[facts["scaling"]]),
     ]
     if report.parts > 1:
         rows.append(("note", f"the known entries fall into {report.parts} parts that are not joined"))
     if fit.offsets_ == "columns" and fit.offsets == "auto":
         rows.append(("offsets", "of columns only, as these are too unlike to be compared"))
-    for word, names in zip(("rows", "columns"), _loose(fit, source), strict=True):
-        if names:
-            shown = ", ".join(name or "(no name)" for name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
-            count = f"{len(names)} {word if len(names) > 1 else word[:-1]}"
-            rows.append(("note", f"{count} cannot be determined from the rest: {shown}"))
+    for why, both in _doubtful(fit, source):
+        for word, names in zip(("rows", "columns"), both, strict=True):
+            if names:
+                shown = ", ".join(name or "(no name)" for name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+                count = f"{len(names)} {word if len(names) > 1 else word[:-1]}"
+                rows.append(("note", f"{count} {why}: {shown}"))
     print_table(rows, title=file)
     print_table([("written", str(item)) for item in files])

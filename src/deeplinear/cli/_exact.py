@@ -18,7 +18,7 @@ def exact_command(flags: dict[str, Any], config: str | None, as_json: bool) -> C
     numerics()
     from deeplinear.cli._build import build
     from deeplinear.cli._output import code_of, payload, place_of, write
-    from deeplinear.exact import NoClosedFormError, WhitenedSolution, diagnose, solve
+    from deeplinear.exact import NoClosedFormError, WhitenedSolution, solve
 
     run = build(whole)
     out = place_of(settings, config, "exact")
@@ -30,7 +30,7 @@ def exact_command(flags: dict[str, Any], config: str | None, as_json: bool) -> C
     info: dict[str, Any] = {**trajectory.info, "settings": settings.plain()}
     rows = [("hypothesis", f"{name}: residual {value:.1e}") for name, value in info["hypotheses"].items()]
     if isinstance(solution, WhitenedSolution):
-        diagnosis = diagnose(solution.start, solution.system.target, solution.lam)
+        diagnosis = solution.diagnosis()
         info["diagnosis"] = diagnosis.to_json()
         rows += diagnosis.rows()
     trajectory = dataclasses.replace(trajectory, info=info)

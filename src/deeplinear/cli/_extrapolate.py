@@ -19,6 +19,11 @@ MANY = 100
 REACH = 100.0
 """Largest eigenvalue that networks to compare with may have."""
 
+GUESSED = (
+    "The numbers do not decide what follows them: there the student is compared with the system of the fewest states "
+    "that has the numbers, which is a guess."
+)
+
 LEAST = 50
 """Entries of a continuation, if no horizon is given."""
 
@@ -71,6 +76,8 @@ def extrapolate_command(
     written = Written("extrapolate", may, force=force, read={"RESPONSE": file, "--student": student}, others=drawn)
     if wanted - length > MANY:
         say(f"Bounds on {wanted - length} numbers take linear programmes each, some minutes for hundreds of them.")
+    import numpy as np
+
     from deeplinear.recurrent import continuation, extrapolation_verdict, impulse_response
 
     try:
@@ -79,8 +86,8 @@ def extrapolate_command(
             judged, played = None, None
             if system is not None:
                 played = impulse_response(system, wanted)
-                teacher = values if len(values) >= wanted else found.response
-                judged = extrapolation_verdict(system, teacher, length, horizon=wanted)
+                teacher = np.concatenate([values, np.asarray(found.response)[len(values) :]])
+                judged = extrapolation_verdict(system, teacher, length, horizon=wanted, order_tolerance=accuracy)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
     files = written.write(lambda to: [_write(to / table.name, found, values, played)])
@@ -88,11 +95,13 @@ def extrapolate_command(
         files += _draw(written, stem.name, Path(file).name, found, values, played)
     written.finish(files)
     if as_json:
-        print_json(_payload(file, found, judged, files))
+        print_json(_payload(file, found, judged, _guessed(found, values), files))
         return Code.fine
     _tell(file, found, values)
     if judged is not None:
         words = [line for line in str(judged).splitlines() if not line.startswith("  ")]
+        if _guessed(found, values):
+            words.append(GUESSED)
         print_table([(line,) for line in words], title=f"student {student}")
         rows = [
             ("holds" if c.holds else "fails", c.statement, f"{c.residual:.1e}", "" if c.needed else "no")
@@ -119,12 +128,24 @@ def _student(path: str) -> tuple[Any, ...]:
     return transition, first, output
 
 
+def _guessed(found: Any, values: Any) -> bool:
+    """Whether the tail of the teacher is neither among the numbers nor decided by them."""
+    return len(values) < len(found.response) and not found.decided
+
+
+def _sure(found: Any) -> str:
+    """What the numbers say of the number of states: only of balanced systems do a few of them show it."""
+    if not found.shown:
+        return "or more: the numbers do not say"
+    return "shown by the numbers" if found.decided else "the fewest that have the numbers; others go on otherwise"
+
+
 def _tell(file: str, found: Any, values: Any) -> None:
     import numpy as np
 
     rows = [
         ("numbers known", str(found.known)),
-        ("states", f"{found.order}   ({'shown by the numbers' if found.shown else 'or more: the numbers do not say'})"),
+        ("states", f"{found.order}   ({_sure(found)})"),
         ("spectral radius", f"{found.radius:.6g}"),
         ("numbers missed by", f"{found.misfit:.1e}"),
     ]
@@ -154,7 +175,7 @@ def _tell(file: str, found: Any, values: Any) -> None:
     print_table(rows, title=file)
 
 
-def _payload(file: str, found: Any, judged: Any, files: list[Path]) -> dict[str, Any]:
+def _payload(file: str, found: Any, judged: Any, guessed: bool, files: list[Path]) -> dict[str, Any]:
     import numpy as np
 
     def numbers(values: Any) -> Any:
@@ -172,6 +193,7 @@ def _payload(file: str, found: Any, judged: Any, files: list[Path]) -> dict[str,
         payload["student"] = {
             "outcome": judged.outcome,
             "theorem": judged.theorem,
+            "tail_known": not guessed,
             "training_loss": float(judged.observed.training_loss),
             "error": _finite(float(judged.observed.error)),
             "reference": float(judged.observed.reference),

@@ -164,7 +164,8 @@ def _orders(model: Any) -> list[tuple[str, ...]]:
 def _certificate(model: Any, found: Any, bounds: Any, trouble: str) -> list[tuple[str, ...]]:
     if not found.applies:
         return [("certificate", f"does not apply: {found.reason}")]
-    rows = [("certificate", f"applies: balanced, and {found.known} lags known, {2 * model.order_ + 1} needed")]
+    needed = 2 * found.continuation.order + 1
+    rows = [("certificate", f"applies: balanced, and {found.known} lags known, {needed} needed")]
     if bounds is not None:
         spread = float((bounds[1] - bounds[0])[found.known :].max())
         error = float(model.response_error_.max())

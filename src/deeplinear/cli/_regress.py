@@ -241,10 +241,12 @@ def _tell(
     body = []
     for position, mode in enumerate(_order(model)[:SHOWN], start=1):
         when = model.learning_times_[mode]
-        word = "never" if math.isinf(when) else f"{when:.4g}"
+        late = f"not by {model.times_[-1]:.4g}" if model.limit_modes_[mode] > 0 else "never"
+        word = late if math.isinf(when) else f"{when:.4g}"
         word += " (after the stop)" if model.stopping_time_ < when < math.inf else ""
-        body.append((str(position), f"{model.modes_[best, mode]:.4g}", f"{model.limit_modes_[mode]:.4g}", word))
-    print_table(body, title="modes in the order of learning", header=("mode", "strength", "limit", "half at t"))
+        body.append((str(position), f"{model.strengths_[best, mode]:.4g}", f"{model.limit_modes_[mode]:.4g}", word))
+    header = ("mode", "strength", "limit", "half at t")
+    print_table(body, title="modes of least squares, as they are learnt", header=header)
     if len(model.learning_times_) > SHOWN:
         print_table([(f"and {len(model.learning_times_) - SHOWN} more, see regression.npz",)])
     print_table([("written", str(item)) for item in files])
@@ -276,7 +278,7 @@ def _payload(
     best = int(abs(model.times_ - model.stopping_time_).argmin())
     payload["modes"] = [
         {
-            "strength": float(model.modes_[best, mode]),
+            "strength": float(model.strengths_[best, mode]),
             "least_squares": float(model.limit_modes_[mode]),
             "learning_time": plain(float(model.learning_times_[mode])),
         }
@@ -302,6 +304,7 @@ def _write(
     }
     arrays |= {f"units_{name}": value for name, value in units._asdict().items()}
     arrays |= {"times": model.times_, "modes": model.modes_, "limit_modes": model.limit_modes_}
+    arrays["strengths"] = model.strengths_
     arrays |= {"learning_times": model.learning_times_, "stopping_time": np.asarray(model.stopping_time_)}
     arrays["training_error"] = model.training_path_
     if model.validation_path_ is not None:

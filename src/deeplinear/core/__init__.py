@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         concrete as concrete,
         entry as entry,
         forward_only as forward_only,
+        holds_arrays as holds_arrays,
         no_gradient as no_gradient,
     )
     from deeplinear.core._errors import (

@@ -25,6 +25,7 @@ from deeplinear.core._xp import quietly
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 
 TRANSFORMATIONS = {"DynamicJaxprTracer": "jit", "BatchTracer": "vmap"}
 """The transformation that makes each kind of traced value; the other kinds belong to `grad`."""
@@ -187,6 +188,30 @@ def entry(
             return function(*given, **named)
 
     return checked
+
+
+@overload
+def holds_arrays(module: type[C], /) -> type[C]: ...
+@overload
+def holds_arrays(*, empty: bool = False) -> Callable[[type[C]], type[C]]: ...
+def holds_arrays(module: Any = None, /, *, empty: bool = False) -> Any:
+    """Let a module convert its arrays when it is made, as `entry` does those of a function.
+
+    For classes whose `__init__` is that of a data class; others write `entry` at their own.
+
+    Args:
+        module: The class; left out where options follow.
+        empty: Whether empty matrices are welcome.
+    """
+    if module is None:
+        return lambda later: _holding(later, empty)
+    return _holding(module, empty)
+
+
+def _holding(module: type[C], empty: bool) -> type[C]:
+    made: Any = module
+    made.__init__ = entry(empty=empty)(made.__init__)
+    return module
 
 
 FLOATS = (np.dtype(np.float64), np.dtype(np.float32))

@@ -224,7 +224,7 @@ def outcome_findings(run: Run) -> list[Finding]:
             found.append(
                 Finding(
                     "outcome",
-                    "times at which the modes were half of what they ended with",
+                    "times at which these singular values, by size, were half of what they ended with",
                     value=tuple(map(float, np.asarray(moments))),
                     source="landscape.learning_times",
                 )

@@ -22,6 +22,9 @@ r"""Largest $\|C_l - \lambda I\|_F/(\|W_l\|_F^2 + \|W_{l+1}\|_F^2)$ of layers th
 RANK_TOLERANCE = 1e-10
 """Singular values below this share of the largest count as zero in ranks."""
 
+ALONE = 1e-10
+"""Distance of the two largest singular values of a layer, relative to them, from which on the first has a direction."""
+
 MARGIN = 10.0
 """How much larger than the imbalance the squared strengths of layers must be for their signs to be kept."""
 
@@ -158,18 +161,23 @@ def _balance(layers: Layers, product: np.ndarray, values: np.ndarray, tolerance:
         )
     tilts = tuple(float(interface.misalignment[0]) for interface in report.interfaces)
     bounds = tuple(float(interface.misalignment_bounds[0]) for interface in report.interfaces)
-    found.append(
-        Finding(
-            "balance",
-            "leading directions of neighbours differ by 1 − cos²",
-            value=tilts,
-            reason=f"The imbalance alone allows {', '.join(f'{b:.3g}' for b in bounds)}.",
-            source="landscape.balance_report",
-        )
-    )
+    statement, source = "leading directions of neighbours differ by 1 − cos²", "landscape.balance_report"
+    several = [i for i, layer in enumerate(layers, start=1) if not _leads(layer)]
+    if several:
+        reason = f"Layer {several[0]} has no leading direction: its largest singular values are equal."
+        found.append(Finding("balance", statement, STANDING.silent, reason=reason, source=source))
+    else:
+        reason = f"The imbalance alone allows {', '.join(f'{b:.3g}' for b in bounds)}."
+        found.append(Finding("balance", statement, value=tilts, reason=reason, source=source))
     if balanced is STANDING.holds and values[0] > 0:
         found.append(_roots(layers, values, tolerance))
     return found
+
+
+def _leads(layer: np.ndarray) -> bool:
+    """Whether the largest singular value of a layer stands alone, so that it has a direction."""
+    values = np.linalg.svd(layer, compute_uv=False)
+    return bool(values[0] > 0) and (len(values) < 2 or bool(values[1] < (1 - ALONE) * values[0]))
 
 
 def _roots(layers: Layers, values: np.ndarray, tolerance: float) -> Finding:
@@ -243,7 +251,7 @@ def _spectrum(widths: tuple[int, ...], layers: Layers, values: np.ndarray) -> li
     conditions = []
     for layer in layers:
         own = np.linalg.svd(layer, compute_uv=False)
-        conditions.append(float(own[0] / own[-1]) if own[-1] > 0 else math.inf)
+        conditions.append(float(own[0] / own[-1]) if _rank(own) == len(own) else math.inf)
     found.append(Finding("product", "condition number of each layer", value=tuple(conditions)))
     return found
 

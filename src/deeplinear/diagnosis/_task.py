@@ -254,7 +254,7 @@ def _at_minimum(problem: Problem, layers: Layers, task: Task, tolerance: float) 
     reason = "If training ends at a minimum, balanced as it is now."
     statement = "largest step of gradient descent at a balanced minimum"
     found = [finding(statement, step, reason, "landscape.descent_threshold")]
-    if not task.white or min(widths) < len(sigma) or not sigma[-1] > 0:
+    if not task.white or min(widths) < len(sigma) or not check_assumptions(sigma, widths).positive:
         reason = (
             "It needs a task of full rank and widths that carry it."
             if task.white
@@ -289,7 +289,7 @@ def rate_findings(layers: Layers, params: Params, task: Task | None) -> tuple[li
     found = [
         Finding("rates", now, STANDING.silent, reason=f"The tangent kernel: {report.method}.", source="rate_report")
         if report.sharp is None
-        else Finding("rates", now, value=speed * report.sharp, reason=known, source="landscape.sharp_rate")
+        else Finding("rates", now, value=speed * max(0.0, report.sharp), reason=known, source="landscape.sharp_rate")
     ]
     best = report.best
     if best is None or not best.rate:
@@ -363,7 +363,9 @@ def obstruction_findings(
     predictions = [Prediction("determinant_sign", "sign of the determinant at the end", sign, source=source)]
     if task is None:
         return found, predictions
-    wanted = float(np.linalg.slogdet(task.target)[0])
+    strengths = np.linalg.svd(task.target, compute_uv=False)
+    singular = not strengths[-1] > SINGULAR * strengths[0]
+    wanted = 0.0 if singular else float(np.linalg.slogdet(task.target)[0])
     floor = task.constant + 0.5 * _smallest(task) ** 2
     reason = "" if sign == wanted else f"The target is out of reach: the loss stays above {floor:.6g}."
     if wanted == 0:

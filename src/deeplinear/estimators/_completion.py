@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from deeplinear.core import check_count, check_number
 from deeplinear.estimators._base import in_64_bit
 from deeplinear.estimators._completion_fits import CompletionProgress, Fits, Settings, doubtful, fits
-from deeplinear.estimators._learning import DENSE, Factors, Learner, mean_of, rms
+from deeplinear.estimators._learning import DENSE, Factors, Learner, effective_rank_of, mean_of, rms
 from deeplinear.estimators._mask_report import mask_report
 from deeplinear.estimators._observed import Entries, checked_places, framed, listed, observed
 
@@ -70,9 +70,11 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
     Attributes:
         rank_: Singular values of the network's part above 1 % of the largest.
         singular_values_: Of the network's part, in units of the data's spread.
+        effective_rank_: Effective rank of the network's part; 0 if that vanishes.
         effective_rank_path_: Effective rank at each level of the (first) fit; `path_` has times and errors too.
-        held_out_error_: Root mean square error on entries held out, in units of the data; NaN if there were none. These
-            entries also chose where to stop, so it is somewhat too good. After a warm start without new ones to hold
+        held_out_error_: Root mean square error on entries held out, in units of the data; NaN if there were none. The
+            fit that it is of has not seen them, neither its network nor its offsets and units; but they chose where to
+            stop, so it is somewhat too good. After a warm start without new ones to hold
             out it is still that of the fit before.
         mask_report_: What the pattern of observed entries can say; prints as text.
         scaling_: Units that were chosen.
@@ -170,7 +172,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         if before is not None and self.warm_started_:
             found = self._go_on(before.fits, entries, settings)
         else:
-            found = fits(learner, entries, framed(WHERE, entries, *asked), np.arange(len(entries)), (), settings)
+            found = fits(WHERE, learner, entries, framed(WHERE, entries, *asked), np.arange(len(entries)), (), settings)
         if not self.warm_started_ or len(found.missed):
             self.held_out_error_ = found.error
         factors = tuple(learner.factors(params) for params in found.layers)
@@ -184,11 +186,11 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         fresh = np.flatnonzero(_new(inner, before.seen))
         if not len(fresh):
             return dataclasses.replace(before, seen=inner, missed=np.zeros(0), plain=np.zeros(0))
-        warm = fits(before.learner, entries, before.frame, fresh, before.layers, settings)
+        warm = fits(WHERE, before.learner, entries, before.frame, fresh, before.layers, settings)
         if not doubtful(warm, len(fresh), self.held_out_error_, settings):
             return warm
         frame = framed(WHERE, entries, self.offsets, self.scaling)
-        cold = fits(before.learner, entries, frame, fresh, (), settings)
+        cold = fits(WHERE, before.learner, entries, frame, fresh, (), settings)
         what = "error on entries held out" if len(warm.missed) else "residual"
         ends = [one.error if len(warm.missed) else one.residual for one in (warm, cold)]
         if ends[1] >= ends[0]:
@@ -245,6 +247,7 @@ class DeepMatrixCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator
         self.n_iter_ = max(len(path.times) for path in found.paths)
         self.singular_values_ = self._fitted.mean.singular_values()[: min(entries.shape)]
         largest = self.singular_values_.max(initial=0.0)
+        self.effective_rank_ = effective_rank_of(self.singular_values_)
         self.rank_ = int(np.sum(self.singular_values_ > SMALL * largest)) if largest > 0 else 0
         self.scaling_ = found.frame.scaling
         self.offsets_ = found.frame.offsets

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deeplinear.estimators._learning import Layers, Learner, Path, follow, rms
-from deeplinear.estimators._observed import Entries, Frame
+from deeplinear.estimators._observed import Entries, Frame, framed
 
 ENOUGH = 20
 """Entries from which on some are held out."""
@@ -72,6 +72,7 @@ class Fits:
 
 
 def fits(
+    where: str,
     learner: Learner,
     entries: Entries,
     frame: Frame,
@@ -81,7 +82,10 @@ def fits(
 ) -> Fits:
     """Fit from every seed.
 
+    Entries that are held out do not take part in anything before they are looked at, offsets and units included.
+
     Args:
+        where: Name of the estimator, for messages.
         learner: The network.
         entries: As they were observed.
         frame: Offsets and units.
@@ -97,36 +101,46 @@ def fits(
         held = np.zeros(len(seen), dtype=bool)
         if len(candidates) >= ENOUGH:
             held[generator.choice(candidates, round(settings.held_out * len(candidates)), replace=False)] = True
+            held &= ~_last_of_columns(entries, held)
         first = starts[restart % len(starts)] if starts else start
-        path, params, gaps = _one(learner, seen, held, first, restart, settings)
-        units = frame.spreads(seen.columns[held])
+        blind = frame if starts or not held.any() else framed(where, entries.part(~held), frame.offsets, frame.scaling)
+        fitted, rest = (part.of(blind.inner(part)) for part in (entries.part(~held), entries.part(held)))
+        path, params, gaps = _one(learner, seen, fitted, rest, first, restart, settings)
+        units = blind.spreads(rest.columns)
         paths.append(path)
         layers.append(params)
         missed.append(gaps * units)
-        plain.append(seen.values[held] * units)
+        plain.append(rest.values * units)
     return Fits(learner, frame, seen, tuple(paths), tuple(layers), np.concatenate(missed), np.concatenate(plain))
 
 
+def _last_of_columns(entries: Entries, held: np.ndarray) -> np.ndarray:
+    """The first entry held out of each column of which nothing else would be left."""
+    left = np.bincount(entries.columns[~held], minlength=entries.shape[1])
+    bare = np.flatnonzero(held & (left[entries.columns] == 0))
+    _, first = np.unique(entries.columns[bare], return_index=True)
+    return np.isin(np.arange(len(entries)), bare[first])
+
+
 def _one(
-    learner: Learner, seen: Entries, held: np.ndarray, first: Layers, restart: int, settings: Settings
+    learner: Learner, seen: Entries, fitted: Entries, rest: Entries, first: Layers, restart: int, settings: Settings
 ) -> tuple[Path, Layers, np.ndarray]:
     """A path with some entries held out, then down to the same error with all; and what was missed of those held out.
 
     Where all entries together do not come down to that error, the network of the path stays.
     """
-    if not np.any(seen.values):  # offsets are all there is
+    if not np.any(fitted.values):  # offsets are all there is
         nothing = np.zeros(1)
         zero = tuple(np.zeros_like(layer) for layer in first)
-        return Path(nothing, nothing, nothing + np.nan, nothing), zero, np.zeros(np.count_nonzero(held))
+        return Path(nothing, nothing, nothing + np.nan, nothing), zero, -rest.values
 
     def report(level: int, error: float, held_out: float) -> None:
         if settings.progress is not None:
             settings.progress(CompletionProgress(restart, len(settings.seeds), level, error, held_out))
 
-    rest = seen.part(held)
     path, params = follow(
         learner,
-        seen.part(~held),
+        fitted,
         rest,
         first,
         tolerance=settings.tolerance,

@@ -257,7 +257,7 @@ def follow(
         factors = learner.factors(run.params)
         train = float(np.sqrt(2 * _last_loss(run) / len(fitted)))
         seen = rms(factors.at(held.rows, held.columns) - held.values) if len(held) else np.nan
-        rows.append((float(run.times[-1]), train, seen, _effective_rank(factors.singular_values())))
+        rows.append((float(run.times[-1]), train, seen, effective_rank_of(factors.singular_values())))
         report(count, train, seen)
         since, steps = since + 1, steps + int(run.stats["accepted_steps"])
         if not len(held) or seen < error:
@@ -275,7 +275,8 @@ def follow(
     return Path(times, errors, unseen, ranks), best
 
 
-def _effective_rank(values: np.ndarray) -> float:
+def effective_rank_of(values: np.ndarray) -> float:
+    """Effective rank of singular values, 0 if all vanish."""
     return float(spectrum_effective_rank(values)) if values.any() else 0.0
 
 

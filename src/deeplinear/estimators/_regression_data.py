@@ -28,6 +28,7 @@ class Frame:
         units: Of inputs and outputs.
         task: What is learnt.
         rest: Loss of least squares in units of one.
+        noise: What rounding leaves of outputs along axes of equal variances, in units of one.
     """
 
     depth: int
@@ -40,6 +41,7 @@ class Frame:
     units: tuple[float, float]
     task: Task
     rest: float
+    noise: float
 
     @staticmethod
     def of(
@@ -85,7 +87,7 @@ class Frame:
         seen = left[:, :kept] * (spread[:kept] > 0)
         rest = 0.5 * float(np.sum(((outputs - seen @ (seen.T @ outputs)) / unit_y) ** 2))
         task = Task(spread**2, correlation / unit_y)
-        return Frame(depth, centred, white, mean_x, mean_y, basis, axes, (unit_x, unit_y), task, rest)
+        return Frame(depth, centred, white, mean_x, mean_y, basis, axes, (unit_x, unit_y), task, rest, noise / unit_y)
 
     @property
     def gain(self) -> float:
@@ -96,6 +98,21 @@ class Frame:
     def share(self) -> float:
         """The part of each layer in the gain."""
         return self.gain ** (1 / self.depth)
+
+    def modes(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Modes of least squares of at most a rank: vectors in columns, strengths, vectors in rows.
+
+        There are as many as are counted; those that the data do not have, but for rounding, are zero.
+        """
+        there = np.linalg.svd(self.task.solution * np.sqrt(self.task.variances), compute_uv=False) > self.noise
+        rank = min(count, int(np.count_nonzero(there)))
+        left, values, right = np.linalg.svd(self.task.limit(rank), full_matrices=False)
+        more = (0, count - rank)
+        return (
+            np.pad(left[:, :rank], ((0, 0), more)),
+            np.pad(values[:rank], more),
+            np.pad(right[:rank], (more, (0, 0))),
+        )
 
     def coefficients(self, matrix: np.ndarray) -> np.ndarray:
         """Coefficients of the data from a product."""

@@ -70,8 +70,13 @@ class DeepLinearRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         stopping_time_: Time of the path at which the fit was stopped.
         times_: Recorded times of the path.
         modes_: Singular values of the product of layers at these times, (time, mode).
-        limit_modes_: The same for least squares (of bounded rank, if the width bounds it), to which the path leads.
-        learning_times_: For each mode the time at which it is at half of its limit; infinite if that is never.
+        limit_modes_: The same for least squares (of bounded rank, if the width bounds it), to which the path leads;
+            zero for those that the data do not have.
+        strengths_: Strengths at these times of the modes of least squares, $u_k^\top W_L\cdots W_1 v_k$ with their
+            singular vectors, (time, mode). On inputs of unequal variances the singular vectors of the product are
+            others on the way, so these are not `modes_`.
+        learning_times_: For each mode of least squares the time at which its strength is at half of its limit;
+            infinite if that is not up to the end of the path.
         training_path_: Mean squared error on all rows at these times.
         validation_path_: Mean squared error on rows held out, of the paths that have not seen them, or `None`.
         held_out_score_: R² of these paths on these rows, taken together, at the stopping time; NaN without them. The
@@ -261,11 +266,11 @@ class DeepLinearRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.whitening_ = frame.basis if frame.white else None
         modes = min(min(layer.shape) for layer in self.layers_)
         self.modes_ = frame.gain * np.linalg.svd(path.products, compute_uv=False)[:, :modes]
-        limit = np.linalg.svd(frame.task.limit(modes), compute_uv=False)
-        self.limit_modes_ = frame.gain * np.pad(limit, (0, max(0, modes - len(limit))))[:modes]
-        self.learning_times_ = np.array(
-            [_crossing(path.times, mode, end / 2) for mode, end in zip(self.modes_.T, self.limit_modes_, strict=True)]
-        )
+        left, limit, right = frame.modes(modes)
+        self.limit_modes_ = frame.gain * limit
+        self.strengths_ = frame.gain * np.einsum("om,toi,mi->tm", left, path.products, right, optimize=True)
+        strengths = zip(self.strengths_.T, self.limit_modes_, strict=True)
+        self.learning_times_ = np.array([_crossing(path.times, mode, end / 2) for mode, end in strengths])
         self.training_path_ = frame.error_of(frame.task.excess(path.products))
         self.time_unit_ = frame.share**2 / frame.units[1] ** 2
         self.method_ = path.form or "gradient flow"

@@ -116,7 +116,12 @@ class _Clock(eqx.Module):
         return jnp.where(self.q == 0, two, general)
 
     def position(self, times: Array) -> Array:
-        """a at given times."""
+        """a at given times; 0 in the end."""
+        ended = jnp.isinf(times)
+        return jnp.where(ended, 0.0, self._moving(jnp.where(ended, 0.0, times)))
+
+    def _moving(self, times: Array) -> Array:
+        """a at finite times."""
         counted = self.in_unit(times)
         edges, marks = jax.lax.stop_gradient(self.table())
         panel = jnp.clip(jnp.searchsorted(marks, counted, side="right") - 1, 0, PANELS - 1)
@@ -201,22 +206,27 @@ def _eigenvalues(
     larger, smaller = jnp.exp(larger / depth), jnp.exp(smaller / depth)
     ahead = log_ratio >= 0
     one, two = jnp.where(ahead, larger, smaller), jnp.where(ahead, smaller, larger)
-    return _starting(times, first, one), _starting(times, second, two), _third(depth, third, times)
+    # An eigenvalue that starts at zero stays there, and its neighbours grow in proportion, at depth 2 with the larger.
+    still = jnp.where(depth == 2, jax.lax.stop_gradient(one / first), 1.0)
+    two = jnp.where(second == 0, second * still, _starting(times, second, two))
+    return _starting(times, first, one), two, _third(depth, third, times)
 
 
 def _third(depth: Array, third: Array, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
     r"""$\lambda_3(t)$, by logarithms where its power leaves the range of numbers; 0 in the end."""
     power = 2 * depth - 2
+    ended = jnp.isinf(times)
+    times = jnp.where(ended, 0.0, times)
     present = third > 0
     start = jnp.where(present, third, 1.0)
     log_rate = jnp.log(power) + power * jnp.log(start)
     moderate = jnp.abs(log_rate) < UNIT
     grown = times * jnp.exp(jnp.where(moderate, log_rate, 0.0))
     direct = moderate & jnp.isfinite(grown)
-    later = (times > 0) & jnp.isfinite(times)
+    later = times > 0
     by_logarithms = jax.nn.softplus(jnp.log(jnp.where(later, times, 1.0)) + log_rate)
     slow = jnp.where(direct, jnp.log1p(jnp.where(direct, grown, 0.0)), jnp.where(later, by_logarithms, 0.0))
-    return jnp.where(present & ~jnp.isinf(times), start * jnp.exp(-slow / power), 0.0)
+    return jnp.where(ended, 0.0, jnp.where(present, start * jnp.exp(-slow / power), third))
 
 
 @jax.jit

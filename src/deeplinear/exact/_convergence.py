@@ -75,7 +75,8 @@ class Diagnosis:
         bottleneck: Whether the hidden width is too small for the task.
         missing: Number of modes within reach of the hidden width that are never learned; those of strength zero,
             of which there is nothing to learn, do not count.
-        limit_loss: What is left of $\tfrac12\|W_2W_1 - \Sigma\|_F^2$ at infinite time.
+        limit_loss: What is left of $\tfrac12\|W_2W_1 - \Sigma\|_F^2$ at infinite time; of `WhitenedSolution.diagnosis`
+            the loss of its problem, whose clock the rate and the delay follow too.
         rate: Rate $r$ of $\|W_2W_1(t) - W_2W_1(\infty)\|_F \sim e^{-rt}$ where no mode is missing, else `nan`; 0
             where the approach is not exponential.
         delay: Time $|\lambda|/s_{\min}^2$ for which the rich phase is delayed, with the weakest mode within reach
@@ -113,7 +114,7 @@ class Diagnosis:
             rows.append(("bottleneck", f"at best the {hidden} strongest modes are learned"))
         if self.missing:
             rows.append(("never learned", f"{self.missing} mode{'s' * (self.missing > 1)} within reach"))
-        rows.append(("reduced loss", f"{self.limit_loss:.6g} at infinite time"))
+        rows.append(("loss", f"{self.limit_loss:.6g} at infinite time"))
         if self.converges and self.rate > 0:
             rows.append(("late rate", f"{self.rate:.6g} of the product; the loss falls at twice this rate"))
         elif self.converges:

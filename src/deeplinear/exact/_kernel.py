@@ -27,6 +27,7 @@ from deeplinear.core import (
     check_x64,
     entry,
     is_concrete,
+    refused_derivative,
 )
 from deeplinear.exact._riccati import Correlations
 
@@ -99,6 +100,8 @@ def kernel_distance(before: Correlations, after: Correlations) -> Float[Array, "
         if np.any(np.asarray(first) == 0):
             raise ValueError(f"{where}: the kernel of before must not vanish, but it does; both layers are zero.")
     gone = last == 0
+    message = f"{where}: the distance to a kernel that vanishes has no derivative; start from layers that are not zero."
+    end = tuple(refused_derivative(part, gone, message) for part in end)
     safe = jnp.where(gone, 1.0, last)
     gap = tuple(_over(x, first) - _over(y, safe) for x, y in zip(start, end, strict=True))
     return check_result(where, jnp.where(gone, 1.0, 0.5 * _square(gap)))
@@ -265,7 +268,7 @@ def _square(parts: tuple[Array, ...]) -> Array:
 def _norm(parts: tuple[Array, ...]) -> Array:
     """Norm of a kernel; one that vanishes has the derivative 0."""
     square = _square(parts)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    return jnp.where(square == 0, 0.0, jnp.sqrt(jnp.where(square == 0, 1.0, square)))
 
 
 def _over(part: Array, size: Array) -> Array:

@@ -26,7 +26,8 @@ from deeplinear.core import (
     entry,
     is_concrete,
 )
-from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance, layer_strengths
+from deeplinear.exact._riccati import speeds_of
+from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 
 HALVINGS = 100
 """Halvings of the logarithmic bracket of the best $\\lambda$: more than double precision can tell apart."""
@@ -228,9 +229,16 @@ def _weight_noise(
 ) -> Float[Array, "..."]:
     """The loss without noise, and what noise in the weights adds to it."""
     inp, hidden, out = widths
-    first, second = layer_strengths(modes, sign * lam[..., None])
-    norms = inp * jnp.sum(second**2, axis=-1) + out * jnp.sum(first**2, axis=-1)
+    half = sign * lam[..., None] / 2
+    roots = speeds_of("weight_noise_loss", modes, half)
+    norms = inp * jnp.sum(_sum_of(roots, half, modes), axis=-1) + out * jnp.sum(_sum_of(roots, -half, modes), axis=-1)
     return 0.5 * noise**2 * norms + 0.5 * inp * hidden * out * noise**4 + floor
+
+
+def _sum_of(roots: Array, half: Array, modes: Array) -> Array:
+    """A root and half of λ, without cancellation where that is negative."""
+    below = half < 0
+    return jnp.where(below, modes * (modes / jnp.where(below, roots - half, 1.0)), roots + half)
 
 
 @jax.custom_jvp

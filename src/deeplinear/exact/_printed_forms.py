@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, check_result, entry
+from deeplinear.core import Array, HypothesisError, Matrix, check_result, entry, holds_arrays
 from deeplinear.exact._riccati import Correlations, Eigensystem, eigensystem
 from deeplinear.exact._two_layers import check_time, checked_two_layers
 
@@ -35,6 +35,7 @@ class PrecisionWarning(UserWarning):
     """A closed form was evaluated where rounding takes many of its digits."""
 
 
+@holds_arrays(empty=True)
 class Overlaps(eqx.Module):
     r"""How a start overlaps with the growing, the decaying and the remaining directions of its task.
 

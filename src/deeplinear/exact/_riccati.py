@@ -15,11 +15,13 @@ finds rows that hold all others by coefficients of size one, at any time.
 
 import functools
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -37,6 +39,7 @@ from deeplinear.core import (
     check_x64,
     entry,
     full_svd,
+    holds_arrays,
     is_concrete,
     refused_derivative,
 )
@@ -58,6 +61,29 @@ NEAR = 1e-5
 r"""Eigenvalues with $|L_i - L_j|\,t$ below this take the derivative at their mean for a difference quotient."""
 
 
+def speeds_of(where: str, strengths: Array, half: Array) -> Array:
+    r"""$\sqrt{s^2 + (\lambda/2)^2}$ with derivatives: one-sided where $s$ is 0, refused in $\lambda$ at its kink."""
+    message = f"{where}: modes of strength 0 have no derivative in lam at 0; take it in the strengths, or lam beside 0."
+
+    @jax.custom_jvp
+    def root(strengths: Array, half: Array) -> Array:
+        return jnp.hypot(strengths, half)
+
+    @functools.partial(root.defjvp, symbolic_zeros=True)
+    def _(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+        size = jnp.hypot(*primals)
+        gone = size == 0
+        safe, moved = jnp.where(gone, 1.0, size), jnp.zeros_like(size)
+        if not isinstance(tangents[0], SymbolicZero):
+            moved = moved + jnp.where(gone, 1.0, primals[0] / safe) * tangents[0]
+        if not isinstance(tangents[1], SymbolicZero):
+            moved = moved + eqx.error_if(primals[1] / safe, jnp.any(gone), message) * tangents[1]
+        return size, moved
+
+    return root(strengths, half)
+
+
+@holds_arrays
 class Correlations(eqx.Module):
     r"""What the Riccati equation determines of two layers: $QQ^\top$ by its blocks, free of the hidden basis.
 
@@ -79,6 +105,7 @@ class Correlations(eqx.Module):
         return jnp.concatenate([upper, jnp.concatenate([self.product, self.output], axis=-1)], axis=-2)
 
 
+@holds_arrays
 class Eigensystem(eqx.Module):
     r"""Eigenvalues and eigenvectors of the matrix $F$ of a task and a relative scale, in closed form from one SVD.
 
@@ -136,7 +163,7 @@ class Eigensystem(eqx.Module):
     @eqx.filter_jit
     def speeds(self) -> Float[Array, " modes"]:
         r"""$s_\lambda = \sqrt{s^2 + \lambda^2/4}$."""
-        return jnp.hypot(self.strengths, self.lam / 2)
+        return speeds_of("Eigensystem.speeds", self.strengths, self.lam / 2)
 
     @property
     def complement(self) -> Float[Array, ""]:

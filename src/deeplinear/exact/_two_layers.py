@@ -17,6 +17,7 @@ from deeplinear.core import (
     check_finite,
     check_number,
     check_shape,
+    check_size,
     check_x64,
     is_concrete,
 )
@@ -92,6 +93,8 @@ def checked_two_layers(
     if lam is not None:
         check_number(where, "lam", lam)
     if all(is_concrete(x) for x in (first, second, lam)):
+        for name, array in named:
+            check_size(where, name, array, small=True)
         scale, residual, size = (float(x) for x in _balance(np, np.asarray(first), np.asarray(second), lam))
         scale = scale if lam is not None or abs(scale) > ROUNDING * size else 0.0
         if not residual <= tolerance:
@@ -114,7 +117,7 @@ def _balance(numpy: Any, first: Any, second: Any, lam: ArrayLike | None) -> tupl
     scale = numpy.trace(balance) / hidden if lam is None else numpy.asarray(lam, dtype=float)
     # A norm with a derivative also at zero, where layers are balanced.
     squared = numpy.sum((balance - scale * numpy.eye(hidden)) ** 2)
-    missed = numpy.where(squared > 0, numpy.sqrt(numpy.where(squared > 0, squared, 1.0)), 0.0)
+    missed = numpy.where(squared == 0, 0.0, numpy.sqrt(numpy.where(squared == 0, 1.0, squared)))
     return scale, missed / numpy.where(size > 0, size, 1.0), size
 
 

@@ -1,5 +1,6 @@
 r"""Two $\lambda$-balanced layers under white inputs: the Riccati solution as a whole learning curve."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +23,7 @@ from deeplinear.exact._base import (
     require,
     require_network,
 )
-from deeplinear.exact._convergence import diagnose
+from deeplinear.exact._convergence import Diagnosis, diagnose
 from deeplinear.exact._quadratic import quadratic
 from deeplinear.exact._representations import limit
 from deeplinear.exact._riccati import (
@@ -114,6 +115,14 @@ class WhitenedSolution(AbstractSolution):
         diagnosis = diagnose(self.start, self.system.target, self.lam)
         require("an overlap with every mode", diagnosis.missing, 0, "Some modes are never learned; see `diagnose`.")
         return limit(self.system.target, self.lam, hidden)
+
+    def diagnosis(self) -> Diagnosis:
+        """What becomes of the start, as `diagnose` tells it, in the times and losses of the problem."""
+        told = diagnose(self.start, self.system.target, self.lam)
+        speed, least = float(self.speed), float(self.problem.loss.value(self.system.target))
+        return dataclasses.replace(
+            told, limit_loss=least + speed * told.limit_loss, rate=speed * told.rate, delay=told.delay / speed
+        )
 
     def product_at(self, t: Float[Array, ""]) -> Matrix:
         return self.correlations_at(t).product

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix
+from deeplinear.core import Array, Matrix, TracedError
 from deeplinear.geometry._energies import AbstractSpectralEnergy
 from deeplinear.geometry._metric import Metric
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
@@ -149,7 +149,8 @@ def _descent_derivative(primals: Any, tangents: Any) -> Any:
     metric, energy, point = primals
     moved_metric, moved_energy, vector = tangents
     if any(leaf is not None for leaf in jax.tree.leaves((moved_metric, moved_energy))):
-        raise NotImplementedError("The flow of an energy is differentiated in the matrix, not in depth or energy.")
+        instead = "the flow of an energy is differentiated in the matrix only"
+        raise TracedError("geometry.matrix_flow", "depth or energy", "grad", instead)
     left, values, right_t = jnp.linalg.svd(point)
     seen = left.T @ energy.gradient(point) @ right_t.T
     table = metric.scale * pair_eigenvalue(values[:, None], values, metric.rate)

@@ -48,7 +48,7 @@ def hamiltonian(metric: Metric, point: Any, momentum: Any) -> Float[Array, ""]:
     return 0.5 * jnp.sum(p * metric.apply(x, p))
 
 
-@entry
+@entry(bounded=("point", "momentum"))
 def geodesic_field(metric: Metric, point: Matrix, momentum: Matrix) -> tuple[Matrix, Matrix]:
     r"""$(\dot X, \dot P)$, unchecked: what is integrated. One singular value decomposition and $O(d^3)$ more.
 
@@ -89,7 +89,7 @@ def layer_exponents(metric: Metric) -> Float[Array, "3 layers"]:
     return jnp.asarray(terms, dtype=float)
 
 
-@entry
+@entry(sized=("point", "momentum"))
 def geodesic_field_sum(exponents: Float[Array, "3 layers"], point: Matrix, momentum: Matrix) -> tuple[Matrix, Matrix]:
     r"""$(\dot X, \dot P)$ as a sum over layers, unchecked: the independent side of `geodesic_field`.
 

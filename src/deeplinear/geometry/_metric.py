@@ -25,6 +25,7 @@ from deeplinear.core import (
     Array,
     HypothesisError,
     Matrix,
+    TracedError,
     as_array,
     check_finite,
     check_shape,
@@ -248,7 +249,10 @@ def _known(tangent: Any) -> Any:
 def _moved(rate: Array, scale: Array, point: Matrix, vector: Matrix, *tangents: Any) -> Matrix:
     r"""Derivative of $A_L[X](Z)$ in depth, scale and $X$: divided differences of the eigenvalues."""
     if point.shape[0] != point.shape[1]:
-        raise NotImplementedError(f"Metric: derivatives need a square point, but it has shape {point.shape}.")
+        shape = "{} x {}".format(*point.shape)
+        raise TracedError(
+            "geometry.Metric", "point", "grad", f"it is {shape}, and derivatives are known at square ones"
+        )
     faster, larger, change = (
         jnp.zeros_like(value) if _known(tangent) is None else tangent
         for value, tangent in zip((rate, scale, point), tangents, strict=True)

@@ -6,7 +6,7 @@ under products and change sign under transposition. The adjacency matrix of a ne
 shift $L$.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -63,7 +63,7 @@ class BlockShift(eqx.Module):
     shift: int = eqx.field(static=True)
 
     @entry(empty=True)
-    def __init__(self, blocks: Sequence[Matrix], widths: tuple[int, ...], shift: int) -> None:
+    def __init__(self, blocks: Params | list[Matrix], widths: tuple[int, ...], shift: int) -> None:
         where = "BlockShift"
         self.widths = DeepLinear(widths).widths
         depth = len(self.widths) - 1

@@ -457,7 +457,8 @@ def _cumulative(where: str, given: _Interfaces, pivot: int) -> Rate:
             "C_i must be negative semi-definite below the pivot and positive semi-definite from it on, but is missed "
             f"by {-slack:.3g} of the squared norm of the layers",
         )
-    return Rate("cumulative", pivot, float(np.prod(np.maximum(factors, 0.0))))
+    rounding = POSITIVE * given.largest
+    return Rate("cumulative", pivot, float(np.prod([factor if factor > rounding else 0.0 for factor in factors])))
 
 
 def _pyramid_widths(widths: tuple[int, ...], pivot: int) -> str:

@@ -29,6 +29,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    holds_arrays,
     near_name,
 )
 from deeplinear.landscape._arguments import checked_network
@@ -54,6 +55,7 @@ LARGEST_ENUMERATION = 20
 """Most singular values whose partial sums are enumerated: a million of them."""
 
 
+@holds_arrays
 class Reduction(eqx.Module):
     r"""Coordinates in which the target is diagonal and the inputs are white.
 

@@ -226,4 +226,4 @@ def _off_diagonal(matrix: Matrix) -> Float[Array, ""]:
 def _length(matrices: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch"]:
     """Frobenius norms, with derivative 0 where a matrix vanishes: there a defect is smallest."""
     squares = jnp.sum(matrices**2, axis=(-2, -1))
-    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)
+    return jnp.where(squares == 0, 0.0, jnp.sqrt(jnp.where(squares == 0, 1.0, squares)))

@@ -17,7 +17,17 @@ import numpy as np
 import optax
 from jaxtyping import Float, Int, Real, UInt8
 
-from deeplinear.core import RESULTS, Array, NumericalError, RandomKey, check_count, check_number, entry, near_name
+from deeplinear.core import (
+    RESULTS,
+    Array,
+    NumericalError,
+    RandomKey,
+    check_count,
+    check_number,
+    checked_layer,
+    entry,
+    near_name,
+)
 from deeplinear.models import Images
 from deeplinear.nonlinear._convolutional import BATCH
 
@@ -109,6 +119,7 @@ def augmented(
         >>> augmented(jax.random.key(0), jnp.ones((2, 3, 8, 8)), flips=True, crop=2).shape
         (2, 3, 8, 8)
     """
+    images = jnp.asarray(checked_layer("augmented", "images", images))
     key_flip, key_shift = jax.random.split(key)
     if flips:
         mirrored = jax.random.bernoulli(key_flip, 0.5, images.shape[:1])

@@ -24,11 +24,12 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, RandomKey, check_count, check_finite, check_number, check_shape, entry
+from deeplinear.core import Array, RandomKey, check_count, check_finite, check_number, check_shape, entry, holds_arrays
 
 Number = float | int | Float[Array, ""]
 
 
+@holds_arrays
 class GRU(eqx.Module):
     r"""A gated recurrent unit with a linear read-out $y = Ch$ without bias.
 

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, RandomKey, check_count, check_number, entry
+from deeplinear.core import Array, RandomKey, check_count, check_number, entry, holds_arrays
 
 
+@holds_arrays
 class ReLUNetwork(eqx.Module):
     """Layers with rectified outputs between them.
 

@@ -110,7 +110,7 @@ def adam_step(
         >>> round(float(moved[0]), 6)
         0.5
     """
-    exponent = (done + 1).astype(lr.dtype)
+    exponent = (done + 1).astype(jnp.result_type(lr))
     mean = jax.tree.map(lambda m, g: MEAN_DECAY * m + (1 - MEAN_DECAY) * g, moments.mean, gradient)
     square = jax.tree.map(lambda v, g: SQUARE_DECAY * v + (1 - SQUARE_DECAY) * g**2, moments.square, gradient)
     mean_weight, square_weight = 1 - MEAN_DECAY**exponent, 1 - SQUARE_DECAY**exponent

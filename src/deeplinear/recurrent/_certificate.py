@@ -36,6 +36,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    holds_arrays,
     near_name,
 )
 from deeplinear.models import checked_system
@@ -45,6 +46,7 @@ from deeplinear.recurrent._response import symmetric_transition
 LossScale = Literal["half_sum_sq", "sum_sq"]
 
 
+@holds_arrays
 class Certificate(eqx.Module):
     r"""Bounds on the error of balanced students at a teacher's eigenvalues; made by `certificate`.
 

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from deeplinear.core import (
     Array,
     HypothesisError,
+    as_array,
     check_count,
     check_finite,
     check_number,
@@ -64,7 +65,7 @@ class SpectralMeasure(NamedTuple):
     @property
     def mass(self) -> Float[Array, ""]:
         r"""Sum of the weights, $h_0$."""
-        return jnp.sum(self.weights)
+        return jnp.sum(as_array(checked_layer("SpectralMeasure", "weights", self.weights), float))
 
     @property
     def normalised(self) -> "SpectralMeasure":
@@ -79,9 +80,10 @@ class SpectralMeasure(NamedTuple):
     def moments(self, length: int) -> Float[Array, " length"]:
         r"""$\int x^j\,d\mu$ for $j$ below a length: the impulse response."""
         check_count("SpectralMeasure.moments", "length", length, at_least=1)
+        atoms, weights = (checked_layer("SpectralMeasure", name, getattr(self, name)) for name in self._fields)
         powers = np.ones((length, self.order))
-        powers[1:] = np.asarray(self.atoms)
-        return jnp.asarray(np.cumprod(powers, axis=0) @ np.asarray(self.weights), dtype=float)
+        powers[1:] = np.asarray(atoms)
+        return jnp.asarray(np.cumprod(powers, axis=0) @ np.asarray(weights), dtype=float)
 
 
 class Jacobi(NamedTuple):
