@@ -15,7 +15,7 @@ def test_a_gradient_above_the_tolerance_is_no_critical_point() -> None:
     gap, excess = 4e-9, 1e-8
     sigma = np.array([1.0, 1.0 - gap])
     unit = np.sqrt((1 + excess) / 2)
-    layers = (np.full((1, 2), unit), np.ones((2, 1)))
+    layers = (np.full((1, 2), unit), np.full((2, 1), unit))
     problem = Problem(DeepLinear((2, 1, 2)), SquaredDistance(np.diag(sigma)))
     residual = layers[1] @ layers[0] - np.diag(sigma)
     gradient = float(np.sqrt(np.sum((layers[1].T @ residual) ** 2) + np.sum((residual @ layers[0].T) ** 2)))
