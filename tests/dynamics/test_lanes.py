@@ -176,6 +176,8 @@ def test_few_members_and_wide_networks_are_moved_one_by_one(members: int, size: 
 
 def test_numbers_of_lanes_are_few() -> None:
     assert {few_lanes(members, 27) for members in range(32, 5000)} == {16, 64}
+    assert all(2 * few_lanes(members, 4) <= members for members in range(256, 5000))  # two groups at the least
+    assert {few_lanes(members, 4) for members in range(256, 5000)} == {64, 256, 1024}
     assert {many_lanes(members, 300) for members in (20, 300, 30_000, 10**6)} == {32, 512, 2048}
 
 

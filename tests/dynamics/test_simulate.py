@@ -290,6 +290,16 @@ def test_progress_is_reported() -> None:
     assert seen[-1].ended == 1 and seen[-1].fraction == 1.0 and seen[-1].members == 1
 
 
+def test_chunks_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that stands still each chunk has twice the steps of the last, and all are reported on the way."""
+    monkeypatch.setattr(_driver, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    seen = []
+    simulate(DECAY.problem, DECAY.params, GradientDescent(1e-6), horizon=5000, every=10**9, progress=seen.append)
+    steps = [state.steps for state in seen]
+    assert sorted(set(steps) - {0}) == [200, 600, 1400, 3000, 5000]
+    np.testing.assert_allclose([state.fraction for state in seen], np.array(steps) / 5000, rtol=1e-12)
+
+
 @pytest.mark.parametrize("rtol", [1e-4, 1e-9])
 def test_the_controller_takes_no_step_back_on_a_smooth_flow(rtol: float) -> None:
     """Its steps grow by little when the last one was near the tolerance: counted, not timed."""
