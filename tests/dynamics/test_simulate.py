@@ -139,9 +139,16 @@ def test_a_rule_stops_within_one_per_cent_of_its_threshold() -> None:
     assert float(run.final_time) == pytest.approx(0.5 * np.log(start / float(run.final("loss"))), rel=1e-7)
 
 
-def test_a_rule_that_holds_at_the_start_stops_at_once() -> None:
-    run = simulate(DECAY.problem, DECAY.params, until=until(loss, below=1e9))
-    assert run.result is RESULTS.stopped and float(run.final_time) == 0.0 and run.stats["accepted_steps"] == 0
+@pytest.mark.parametrize("settings", [{}, {"engine": "xla"}, {"method": GradientDescent(0.1)}], ids=str)
+def test_a_run_that_is_over_at_the_start_stops_at_once(settings) -> None:
+    rule = until(loss, below=1e9)
+    ends = {
+        RESULTS.stopped: simulate(DECAY.problem, DECAY.params, horizon=5.0, until=rule, **settings),
+        RESULTS.completed: simulate(DECAY.problem, DECAY.params, times=[0.0], **settings),
+    }
+    for result, run in ends.items():
+        assert run.result is result
+        assert float(run.final_time) == 0.0 and run.stats["accepted_steps"] == 0
 
 
 def test_a_rule_ends_updates() -> None:
