@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
-from deeplinear.core import AbstractField, AbstractIntegrator, Exponential, Stabilised, phi
+from deeplinear.core import AbstractField, AbstractIntegrator, Exponential, Stabilised, kvaerno5, phi
 from deeplinear.core._coefficients import DOPRI8, TSIT5
 from zoo import ALL_INTEGRATORS
 
@@ -144,18 +144,41 @@ def test_the_coefficients_are_those_of_diffrax_to_the_last_digit(own, known) -> 
     )
 
 
+class Linear(AbstractField):
+    """The linear field of a symmetric matrix."""
+
+    matrix: Float[Array, "size size"]
+
+    def __call__(self, y):
+        return self.matrix @ y
+
+    def linearize(self, y):
+        return self.matrix @ y, lambda v: self.matrix @ v
+
+
+def test_an_exponential_step_leaves_alone_what_it_cannot_reach() -> None:
+    """Two copies of one linear system share all eigenvalues; that which rests, rests to the last bit."""
+    half = np.random.default_rng(0).standard_normal((5, 5))
+    half = -half @ half.T
+    field = Linear(jnp.asarray(np.kron(half, np.eye(2))))
+    start = jnp.asarray(np.tile([1.0, 0.0], 5))
+    step = Exponential().step(field, start, field(start), jnp.asarray(3.0), jnp.ones(()), jnp.ones(()))
+    np.testing.assert_allclose(step.y[::2], expm(3.0 * half) @ np.ones(5), atol=1e-12)
+    np.testing.assert_array_equal(step.y[1::2], np.zeros(5))
+    assert int(step.evaluations) == 2 * 10 + 3
+
+
+def test_an_implicit_step_counts_no_gradients() -> None:
+    """Its cost is linear algebra, which the number of gradients does not show."""
+    field = Linear(-jnp.eye(2))
+    start = jnp.ones(2)
+    step = kvaerno5().step(field, start, field(start), jnp.asarray(0.1), jnp.ones(()), jnp.asarray(1e-9))
+    np.testing.assert_allclose(step.y, np.exp(-0.1), rtol=1e-8)
+    assert int(step.evaluations) == 0
+
+
 def test_an_exponential_step_is_exact_for_a_chain_whose_far_end_is_many_links_away() -> None:
     """A linear field is solved in one step of any size: by SciPy's exponential of the matrix."""
-
-    class Linear(AbstractField):
-        matrix: Float[Array, "size size"]
-
-        def __call__(self, y):
-            return self.matrix @ y
-
-        def linearize(self, y):
-            return self.matrix @ y, lambda v: self.matrix @ v
-
     size, length = 12, 3.0
     matrix = np.eye(size, k=1) + np.eye(size, k=-1) - 2 * np.eye(size)
     matrix[-2:-1, -1] = matrix[-1, -2:-1] = 0.0  # the last entry is linked to none and stays zero to the last bit

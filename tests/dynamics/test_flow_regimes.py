@@ -7,8 +7,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from deeplinear.core import RESULTS, NumericalError, dopri8, tsit5
+from deeplinear.core._stabilised import stabilised_table
 from deeplinear.dynamics import GradientDescent, GradientFlow, ensemble, simulate, until
-from deeplinear.models import DeepLinear, Energy, Gaussian, Problem, ScaledIdentity, SquaredDistance
+from deeplinear.models import DeepLinear, Energy, Gaussian, Problem, Regression, ScaledIdentity, SquaredDistance
 from deeplinear.probes import loss, product
 
 TARGET = np.array([1.0, 0.5])
@@ -156,6 +157,32 @@ def test_tiny_steps_with_a_reason_are_taken() -> None:
     assert run.result is RESULTS.completed
     grown = 1e-18 * np.exp(2 * TARGET * 50.0)
     np.testing.assert_allclose(np.diag(run["product"][-1]), TARGET * grown / (TARGET - 1e-18 + grown), rtol=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_a_step_past_a_threshold_is_taken_back_once_whatever_the_unit_of_time(unit: float) -> None:
+    """The loss falls as an exponential: where it meets the threshold is known from the ends of the step."""
+    problem = Problem(DeepLinear((2, 2)), Regression(unit * np.eye(2), unit * np.diag(TARGET)))
+    params, method = (np.ones((2, 2)),), GradientFlow(1e-4, integrator=tsit5())
+    threshold = 1e-3 * unit
+    run = simulate(problem, params, method, until=until(loss, below=threshold), engine="xla")
+    assert run.result is RESULTS.stopped
+    assert 0.99 * threshold <= float(run.final("loss")) <= threshold
+    plain = simulate(problem, params, method, horizon=float(run.final_time), engine="xla")
+    again = run.stats["gradient_evaluations"] - plain.stats["gradient_evaluations"]
+    assert again <= 6, "more than one step of six gradients"
+
+
+def test_steps_of_a_wide_network_that_waits_are_as_long_as_is_stable() -> None:
+    """More weights than dense linear algebra is for: the stabilised method has a longest step at a spectral radius."""
+    size = 11
+    problem = Problem(DeepLinear((size, size, size)), SquaredDistance(np.diag(np.linspace(3.0, 0.1, size))))
+    params = Gaussian(0.3)(problem.model, jax.random.key(0))
+    run = simulate(problem, params, GradientFlow(1e-4), horizon=1e6, every=1, probes=[loss], engine="xla")
+    assert run.result.finished and run.stats["stabilised_steps"] > 0
+    radius = float(np.abs(np.linalg.eigvalsh(problem.hessian(tuple(map(jnp.asarray, run.params))))).max())
+    assert np.diff(run.times).max() * radius <= stabilised_table().interval[-1]
+    assert 4 * run.stats["rejected_steps"] < run.stats["accepted_steps"]  # a step that is tried is seldom too long
 
 
 def stair(t, params, problem):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeplinear.core import RESULTS, Exponential, RungeKutta, Stabilised, dopri8, kvaerno5, tableau, tsit5
-from deeplinear.dynamics import GradientFlow, Switching, _flow, _native, _native_spec, ensemble, resume, simulate
+from deeplinear.dynamics import GradientFlow, Switching, _flow, _native, _native_spec, ensemble, resume, simulate, until
 from deeplinear.engine import available
 from deeplinear.models import DeepLinear, Problem, Regression, SampleRegression, SquaredDistance
 from deeplinear.probes import gradient_norm, loss
@@ -299,6 +299,15 @@ def test_what_would_outgrow_the_engine_is_left_to_xla() -> None:
         refused = _native.refusal(square, GradientFlow(integrator=Exponential()), ())
         assert (refused is None) is fits
         assert _native.refusal(square, GradientFlow(), ()) is None
+
+
+def test_the_engine_has_room_for_eight_rules() -> None:
+    problem = Problem(DeepLinear((2, 2)), SquaredDistance(np.eye(2)))
+    rules = tuple(until(loss, below=10.0**-k) for k in range(9))
+    assert _native.refusal(problem, GradientFlow(), rules[:8]) is None
+    assert _native.refusal(problem, GradientFlow(), rules) == "there are more than 8 stopping rules"
+    run = simulate(problem, [np.zeros((2, 2))], GradientFlow(1e-8), until=rules[:0:-1], engine="native")
+    assert run.rule == "loss below 0.1" and float(run.final("loss")) == pytest.approx(0.1, rel=0.01)
 
 
 def test_batched_numbers_of_every_loss_reach_their_members() -> None:

@@ -139,9 +139,16 @@ def test_a_rule_stops_within_one_per_cent_of_its_threshold() -> None:
     assert float(run.final_time) == pytest.approx(0.5 * np.log(start / float(run.final("loss"))), rel=1e-7)
 
 
-def test_a_rule_that_holds_at_the_start_stops_at_once() -> None:
-    run = simulate(DECAY.problem, DECAY.params, until=until(loss, below=1e9))
-    assert run.result is RESULTS.stopped and float(run.final_time) == 0.0 and run.stats["accepted_steps"] == 0
+@pytest.mark.parametrize("settings", [{}, {"engine": "xla"}, {"method": GradientDescent(0.1)}], ids=str)
+def test_a_run_that_is_over_at_the_start_stops_at_once(settings) -> None:
+    rule = until(loss, below=1e9)
+    ends = {
+        RESULTS.stopped: simulate(DECAY.problem, DECAY.params, horizon=5.0, until=rule, **settings),
+        RESULTS.completed: simulate(DECAY.problem, DECAY.params, times=[0.0], **settings),
+    }
+    for result, run in ends.items():
+        assert run.result is result
+        assert float(run.final_time) == 0.0 and run.stats["accepted_steps"] == 0
 
 
 def test_a_rule_ends_updates() -> None:
@@ -288,6 +295,16 @@ def test_progress_is_reported() -> None:
     seen = []
     simulate(DECAY.problem, DECAY.params, times=[0.0, 1.0], progress=seen.append)
     assert seen[-1].ended == 1 and seen[-1].fraction == 1.0 and seen[-1].members == 1
+
+
+def test_chunks_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that stands still each chunk has twice the steps of the last, and all are reported on the way."""
+    monkeypatch.setattr(_driver, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    seen = []
+    simulate(DECAY.problem, DECAY.params, GradientDescent(1e-6), horizon=5000, every=10**9, progress=seen.append)
+    steps = [state.steps for state in seen]
+    assert sorted(set(steps) - {0}) == [200, 600, 1400, 3000, 5000]
+    np.testing.assert_allclose([state.fraction for state in seen], np.array(steps) / 5000, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rtol", [1e-4, 1e-9])

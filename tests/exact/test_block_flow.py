@@ -385,6 +385,25 @@ def test_first_and_last_times_at_any_scale(depth: int, alpha: float, size: int) 
     assert flow.time_to(0.5 if alpha < 1 else 2.0) > 0
 
 
+def test_the_bound_on_the_error_of_a_start_whose_powers_leave_the_range_of_numbers() -> None:
+    """λ₁³ is above e⁶⁰⁰, the rate 3 w^(4/3): |γ(0)| e^(-Kt), also where the factor e^(-Kt) is no number."""
+    flow = block_flow(3, 1e100, 5.0, blocks=3)
+    times = np.array([0.0, 100.0, 230.0, 400.0])
+    mean = ((mpmath.mpf("1.4e100")) ** 3 + 2 * mpmath.mpf("0.8e100") ** 3) / 3
+    expected = [float(mean * mpmath.exp(-3 * t)) for t in times]
+    assert expected[2] > 1 > expected[3] > 0
+    np.testing.assert_allclose(flow.gamma_bound(times), expected, rtol=1e-11)
+
+
+def test_blocks_of_one_row_have_no_third_eigenvalue() -> None:
+    """What is given for it changes nothing, even where its powers are no numbers."""
+    plain, other = (block_flow_from(3, 0.4, 0.3, third, blocks=3) for third in (None, 1e200))
+    times = np.array([0.0, 0.5, 1.0, 3.0])
+    for read in (BlockFlow.params, BlockFlow.product):
+        np.testing.assert_array_equal(read(other, times).dense(), read(plain, times).dense())
+    np.testing.assert_array_equal(other.loss(times), plain.loss(times))
+
+
 @pytest.mark.parametrize(("depth", "alpha"), [*LARGE, (1000, 1e50), (2.5, 1e250)])
 def test_early_times_of_large_starts(depth: float, alpha: float) -> None:
     """Far above the limit the target does not count: every eigenvalue falls as the third one does, known by hand."""

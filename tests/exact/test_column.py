@@ -138,13 +138,14 @@ def test_refusals():
     assert caught.value.residual == pytest.approx((9 - 2e-4) / (9 + 4e-4), rel=1e-12)
 
 
-def test_targets_whose_squares_are_no_numbers():
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_targets_whose_squares_are_no_numbers(sign):
     """B_i = |A|^2 (sqrt(|b|^4 + 4 sum w^2) + |b|^2) / (2 w_i^2), by hand for |A|^2 = 4, |b| = 1."""
     model, layer, column = DeepLinear((2, 2, 2)), jnp.eye(2), np.array([[1, 0], [1, 0]])
-    start = (layer, jnp.ones((2, 2)))
-    large = column_alignment(Problem(model, Completion([[1e200, 0], [1, 0]], column)), start)
+    start = (layer, sign * jnp.ones((2, 2)))
+    large = column_alignment(Problem(model, Completion([[sign * 1e200, 0], [sign, 0]], column)), start)
     np.testing.assert_allclose(large.bounds, [4e-200, 4e200], rtol=ROUNDING)
     np.testing.assert_allclose(large.proper_bounds, [4e-200, 1], rtol=ROUNDING)
-    small = column_alignment(Problem(model, Completion([[1e-200, 0], [1, 0]], column)), start)
+    small = column_alignment(Problem(model, Completion([[sign * 1e-200, 0], [sign, 0]], column)), start)
     np.testing.assert_allclose(small.bounds, [np.inf, 2 * (np.sqrt(5) + 1)], rtol=ROUNDING)
     np.testing.assert_allclose(small.proper_bounds[0], 1)

@@ -291,6 +291,10 @@ def test_times_are_checked():
         solution.params(np.inf)
     with pytest.raises(ValueError, match="overflow"):
         disconnected(one_pair(1.0), pair([1e200, 0], [0, 1e200]))
+    # One pair of two: the other one has numbers.
+    large = (np.array([[1e200, 0], [0, 0], [0, 1.0]]), np.array([[0, 1e200, 0], [0, 0, 1.0]]))
+    with pytest.raises(ValueError, match="overflow"):
+        unchecked(disconnected)(Problem(DeepLinear((2, 3, 2)), Completion(np.eye(2), np.eye(2))), large)
 
 
 def test_layers_of_other_numbers_are_taken_in_64_bits():

@@ -104,6 +104,15 @@ def test_deep_and_tiny():
     np.testing.assert_allclose(np.prod(state[4:], axis=-1), 1.3, rtol=1e-14)
 
 
+def test_many_layers_from_far_above():
+    """Thirty equal layers, far above the target: y^-58 grows by 58 t, and time changes by orders within one panel."""
+    fractions = np.linspace(0.97, 0.02, 48)[[0, 8, 15, 29, 36, 41]]
+    with mpmath.workdps(40):
+        times = [float((mpmath.mpf(y) ** -58 - mpmath.mpf(1e3) ** -58) / 58) for y in 1e3 * fractions]
+    found = np.asarray(layer_mode(np.array(times), [1e3] * 30, 1.3))
+    np.testing.assert_allclose(found, np.tile(1e3 * fractions[:, None], (1, 30)), rtol=1e-13)
+
+
 def test_two_layers_are_the_closed_form(seed):
     rng = np.random.default_rng(seed)
     times = np.array([1e-3, 0.3, 1.0, 3.0, 10.0, 1e6])
@@ -206,6 +215,16 @@ def test_derivatives():
             shift = step * np.eye(3)[layer]
             quotient = (flow(start + shift, target) - flow(start - shift, target)) / (2 * step)
             np.testing.assert_allclose(by_start[k][..., layer], quotient, atol=1e-8, rtol=1e-7)
+
+
+def test_the_speed_at_the_change_of_sign():
+    """Where the product is zero the layer that vanishes moves by the target times the others, and these rest."""
+    start = jnp.array([0.3, -0.5, 0.7])
+    crossing = float(layer_mode_time(start, 1.0, product=0.0))
+    times = crossing * jnp.array([1 - 1e-9, 1.0, 1 + 1e-9])
+    speeds = jax.jit(jax.vmap(jax.jacfwd(lambda t: layer_mode(t, start, 1.0))))(times)
+    others = -np.sqrt(0.5**2 - 0.3**2) * np.sqrt(0.7**2 - 0.3**2)
+    np.testing.assert_allclose(speeds, np.tile([others, 0.0, 0.0], (3, 1)), atol=1e-7)
 
 
 @pytest.mark.covers("exact:F35")

@@ -158,6 +158,16 @@ def test_bad_arguments_are_refused_by_the_assumption_they_break() -> None:
             jax.eval_shape(lambda t, form=form: form(good, target, 3.0, t).product, 1.0)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_small_imbalance_is_no_rounding(unit: float) -> None:
+    """W₁ = 1, W₂² = 1 + 1e-12 differ by thousands of roundings; by a few of them, they do not differ."""
+    task = jnp.ones((1, 1))
+    apart = (unit * jnp.ones((1, 1)), unit * jnp.sqrt(jnp.full((1, 1), 1 + 1e-12)))
+    assert float(checked_two_layers("here", apart, task).lam) == pytest.approx(1e-12 * unit**2, rel=1e-3)
+    close = (unit * jnp.ones((1, 1)), unit * jnp.full((1, 1), 1 + 4e-16))
+    assert float(checked_two_layers("here", close, task).lam) == 0.0
+
+
 @pytest.mark.covers("exact:F35")
 def test_layers_seen_only_at_run_time_are_checked_then() -> None:
     scale = jax.jit(lambda first, second: checked_two_layers("here", (first, second), jnp.eye(2))[0][0, 0])

@@ -155,6 +155,11 @@ def test_ends_and_batches() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
+    for function in (scalar_speed, scalar_curvature):
+        with pytest.raises(ValueError, match=f"{function.__name__}: depth must be at least 1, but is 0"):
+            function(0.5, 1.0, 0)
+    with pytest.raises(ValueError, match="scalar_equilibria: depth must be at least 1, but is 0"):
+        scalar_equilibria(1.0, 0)
     with pytest.raises(ValueError, match="start must be greater than 0"):
         scalar_time(0.0, 1.0, 2.0, 3)
     with pytest.raises(ValueError, match="sigma must be greater than 0"):

@@ -88,6 +88,9 @@ def test_refusals(seed):
     assert caught.value.residual == pytest.approx(3 * np.linalg.norm(square) / (4 * np.trace(square)), rel=1e-9)
     with pytest.raises(HypothesisError, match="distinct singular values"):
         singular_value_speed(problem_of(2), balanced(rng, 2, (1.0, 1.0, 0.5)))
+    with pytest.raises(HypothesisError, match=r"distinct singular values.*differ by [34]\.\de-09 of the largest"):
+        singular_value_speed(problem_of(2), balanced(rng, 2, (1.0, 1.0 - 4e-9, 0.5)))
+    assert np.all(np.isfinite(singular_value_speed(problem_of(2), balanced(rng, 2, (1.0, 1.0 - 1e-7, 0.5)))))
     with pytest.raises(ValueError, match="must be finite"):
         singular_value_speed(problem_of(2), (first, second * jnp.nan))
 

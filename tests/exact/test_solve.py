@@ -205,6 +205,30 @@ def test_nearly_equal_singular_values_have_vectors_of_their_own() -> None:
         solve(problem, (layer, layer), form="aligned")
 
 
+def test_layers_that_lead_nowhere_but_are_not_aligned() -> None:
+    """The product is zero and no mode is whole, but a gradient moves the layers."""
+    target = np.diag([2.0, 1.0])
+    first, second = np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 1.0]])
+    assert not (second @ first).any() and (second.T @ target).any()
+    with pytest.raises(HypothesisError, match="layers aligned with the task"):
+        solve(Problem(DeepLinear((2, 2, 2)), SquaredDistance(target)), (first, second), form="aligned")
+
+
+@pytest.mark.parametrize("unit", [1e-299, 1.0, 1e140])
+def test_how_far_inputs_may_miss_the_modes_depends_on_no_unit(unit: float) -> None:
+    """Off the diagonal of the covariance a share of 1e-11 is too much, and one of 1e-14 is not."""
+    problem = DeepLinear((2, 2, 2))
+    params = (np.eye(2), np.eye(2))
+    for share in (1e-11, 1e-14):
+        covariance = unit * np.array([[1.0, share], [share, 0.5]])
+        task = Problem(problem, Regression(covariance, np.diag([2.0, 1.0]) @ covariance))
+        if share < 1e-12:
+            assert isinstance(solve(task, params, form="aligned"), AlignedSolution)
+            continue
+        with pytest.raises(HypothesisError, match="inputs whose covariance shares"):
+            solve(task, params, form="aligned")
+
+
 def test_an_imbalance_next_to_a_saddle_is_refused() -> None:
     """It decides when the saddle is left, however small it is."""
     start = np.array([[0.3, 0.1], [-0.1, 0.2]])
@@ -218,11 +242,15 @@ def test_probes_see_the_hidden_basis_of_training() -> None:
     def first_layer(t, params, problem):
         return params[0]
 
+    def small(t, params, problem):
+        return 1e-9 * params[0]
+
     problem, params, gradient = case_white(np.random.default_rng(4))
     solution = solve(problem, params)
-    run = solution.trajectory(TIMES, probes=[loss, first_layer])
+    run = solution.trajectory(TIMES, probes=[loss, first_layer, small])
     layers = descend(gradient, [np.asarray(layer) for layer in params], TIMES)
     assert np.abs(run["first_layer"] - np.stack([one[0] for one in layers])).max() < BASIS
+    np.testing.assert_allclose(run["small"], 1e-9 * run["first_layer"], rtol=1e-12)
     told = solution.trajectory(TIMES, probes=[loss, first_layer], carry=False).info["hidden_basis"]
     assert told == "closest to the start"
 

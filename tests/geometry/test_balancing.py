@@ -53,15 +53,17 @@ def group_velocity(layers: list[np.ndarray]) -> list[np.ndarray]:
 def ambient_velocity(layers: list[np.ndarray]) -> list[np.ndarray]:
     """By the normal equations of the projection onto a_l W_l − W_l a_{l−1}, as a least-squares problem."""
     columns = []
-    for k in range(DEPTH - 1):
-        for unit in np.eye(SIZE**2):
-            a = unit.reshape(SIZE, SIZE)
-            move = [np.zeros((SIZE, SIZE)) for _ in layers]
+    for k in range(len(layers) - 1):
+        width = len(layers[k])
+        for unit in np.eye(width**2):
+            a = unit.reshape(width, width)
+            move = [np.zeros(layer.shape) for layer in layers]
             move[k], move[k + 1] = a @ layers[k], -layers[k + 1] @ a
             columns.append(np.concatenate([part.ravel() for part in move]))
     basis, flat = np.array(columns).T, np.concatenate([layer.ravel() for layer in layers])
     projected = basis @ np.linalg.lstsq(basis, flat, rcond=None)[0]
-    return [-part.reshape(SIZE, SIZE) for part in np.split(projected, DEPTH)]
+    parts = np.split(projected, np.cumsum([layer.size for layer in layers])[:-1])
+    return [-part.reshape(layer.shape) for part, layer in zip(parts, layers, strict=True)]
 
 
 @pytest.mark.covers("geometry:F7", "geometry:S8")
@@ -98,6 +100,22 @@ def test_balancing_flows(descent: str, last: float, seed: int) -> None:
     if descent == "ambient":  # every imbalance decays alike, and exactly
         first = np.asarray(flow.imbalances[0])
         np.testing.assert_allclose(np.asarray(flow.imbalances[1:3]), first * np.exp(-2 * TIMES[1:3, None]), rtol=1e-8)
+
+
+def test_velocities_of_layers_of_any_widths(seed: int) -> None:
+    """The projection needs a product of full rank and no more; a single layer has nowhere to go."""
+    rng = np.random.default_rng(seed)
+    layers = [rng.standard_normal(shape) for shape in ((4, 2), (5, 4), (3, 5))]
+    laws = [None, *(a @ a.T - b.T @ b for a, b in itertools.pairwise(layers)), None]
+    group = [
+        (0 if after is None else -after @ layer) + (0 if before is None else layer @ before)
+        for layer, (before, after) in zip(layers, itertools.pairwise(laws), strict=True)
+    ]
+    for descent, wanted in (("group", group), ("ambient", ambient_velocity(layers))):
+        for found, plain in zip(unchecked(balancing_velocity)(layers, descent), wanted, strict=True):
+            np.testing.assert_allclose(found, plain, atol=1e-10 * np.max(np.abs(wanted[0])))
+        (alone,) = unchecked(balancing_velocity)([layers[0]], descent)
+        np.testing.assert_allclose(alone, np.zeros((4, 2)), atol=1e-13)
 
 
 @pytest.mark.covers("geometry:F7")

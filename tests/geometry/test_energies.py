@@ -135,6 +135,15 @@ def test_the_curvature_is_exact_between_close_values() -> None:
             np.testing.assert_allclose(PARTS(energy, x, odd)[2], skew * np.asarray(odd), atol=1e-13)
 
 
+def test_a_single_singular_value() -> None:
+    """s³/3 has the second derivative 2s; of one value the entropy is constant, for it speaks of pairs."""
+    x, z = jnp.array([[-2.0]]), jnp.array([[0.5]])
+    np.testing.assert_allclose(PowerEnergy(3.0).curvature(x, z), [[2.0]], rtol=1e-14)
+    _, moved = jax.jvp(PowerEnergy(3.0).gradient, (x,), (z,))
+    np.testing.assert_allclose(moved, [[2.0]], rtol=1e-14)
+    np.testing.assert_array_equal(NegativeEntropy(2).curvature(x, z), [[0.0]])
+
+
 @pytest.mark.covers("geometry:F47", "geometry:E17")
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="power must be greater than 0"):

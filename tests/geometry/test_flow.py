@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 
 from checking import unchecked
 from deeplinear.core import HypothesisError, TracedError
-from deeplinear.geometry import Metric, PowerEnergy, Scaled, free_energy, matrix_flow
+from deeplinear.geometry import Metric, PowerEnergy, Scaled, SpectralEnergy, free_energy, matrix_flow
 from deeplinear.geometry._charts import descent
 from deeplinear.geometry._flow import Coordinates
 from deeplinear.geometry._stretches import Limits, Log, Runner
@@ -309,6 +309,15 @@ def test_the_bound_on_the_size_may_be_small_or_infinite() -> None:
     free = matrix_flow(DIAGONAL, start, 2, [0.1], largest=math.inf)
     bounded = matrix_flow(DIAGONAL, start, 2, [0.1], largest=0.9)
     np.testing.assert_allclose(bounded.points, free.points, rtol=1e-12)
+
+
+def test_a_gradient_that_leaves_the_range_of_numbers_on_the_way() -> None:
+    """E = c Σ ln s at infinite depth: ds/dt = -c s, while the gradient c/s grows beyond what can be squared."""
+    rate = 1e100
+    energy = SpectralEnergy(lambda s: rate * jnp.log(s), lambda s: rate / s)
+    run = matrix_flow(energy, np.eye(2), math.inf, [0.0, 50 / rate, 150 / rate], coordinates="spectral")
+    assert 50 / rate < float(run.end_times) and math.isinf(float(run.gradients))
+    np.testing.assert_allclose(run.spectra[1], math.exp(-50), rtol=1e-8)
 
 
 def test_the_flow_is_not_differentiated_in_its_energy() -> None:

@@ -10,6 +10,7 @@ import scipy.linalg
 from deeplinear.geometry import _paths, distance, distances, geodesic_between
 from deeplinear.geometry._collocation import solve
 from deeplinear.geometry._curvature import curvature, decomposed, field, frames_of
+from deeplinear.geometry._logarithm import _speed, _turned
 
 START = np.array([[1.0, 0.2], [-0.3, 0.8]])
 END = np.array([[0.3, -0.9], [0.8, 0.5]])
@@ -276,6 +277,29 @@ def test_first_paths_lead_from_start_to_end_at_one_pace(seed: int) -> None:
     np.testing.assert_allclose(mesh.states[:, 0, 0], starts, atol=1e-10)
     np.testing.assert_allclose(mesh.states[:, -1, 0], ends, atol=1e-10)
     assert distances(starts, ends, 3).iterations.min() >= 1
+
+
+def test_velocities_of_first_paths(seed: int) -> None:
+    """Against differences of their points: the turn and the stretch both move."""
+    starts, ends = draw(np.random.default_rng(seed), 3, 2)
+    turns = [scipy.linalg.polar(a)[0].T @ scipy.linalg.polar(b)[0] for a, b in zip(starts, ends, strict=True)]
+    paths = _paths.Paths(starts, ends, np.stack([np.real(scipy.linalg.logm(turn)) for turn in turns]))
+    places, step = np.tile([0.0, 0.3, 0.8], (2, 1)), 1e-5
+    difference = (paths.at(places + step)[0] - paths.at(places - step)[0]) / (2 * step)
+    velocities = paths.at(places)[1]
+    np.testing.assert_allclose(velocities, difference, atol=1e-8 * np.abs(difference).max())
+
+
+def test_both_ends_of_a_geodesic_have_its_speed(seed: int) -> None:
+    """The squared length of what takes the time 1, seen from the start and from the end."""
+    starts, ends = draw(np.random.default_rng(seed), 2, 1)
+    turn = scipy.linalg.polar(starts[0])[0].T @ scipy.linalg.polar(ends[0])[0]
+    paths = _paths.Paths(starts, ends, np.real(scipy.linalg.logm(turn))[None])
+    found = solve(1 / 3, paths.mesh(1 / 3, 16), starts, ends, tolerance=1e-12, most=40)
+    assert found.converged[0]
+    length = distance(starts[0], ends[0], 3, normalised=True)
+    for one in (found, _turned(found)):
+        assert _speed(1 / 3, one) == pytest.approx(length**2, rel=1e-8)
 
 
 def test_paths_that_no_step_makes_better_are_left(seed: int) -> None:

@@ -146,5 +146,8 @@ def test_refusals() -> None:
         straight_line_end([1.0, 1.0], [eye] * 3, [1.0, 1.0], 2 * eye, eye)
     with pytest.raises(ValueError, match="square layers of one width"):
         line_defect((jnp.zeros((2, 3)), jnp.zeros((3, 2))), (eye, eye))
+    for layers in ((jnp.zeros((2, 3)),), (jnp.zeros((2, 3)), jnp.eye(2))):
+        with pytest.raises(ValueError, match=r"square layers of one width, but the widths are \[2, 3\]"):
+            line_defect(layers, (eye,) * len(layers))
     with pytest.raises(ValueError, match="covector must have shape"):
         direction_defect((eye, eye), jnp.eye(3))

@@ -199,6 +199,8 @@ def test_bad_arguments_are_refused() -> None:
         arc_loss(THREE, (1,), (2,), [0.5, 1.1])
     with pytest.raises(HypothesisError, match="singular values of the task are positive"):
         arc_loss([1.0, 0.0], (1,), (2,), 0.5)
+    with pytest.raises(HypothesisError, match="singular values of the task are positive"):
+        arc_minimum([1.0, 0.0], (1,), (2,))
     with pytest.raises(ValueError, match="widths must have a hidden layer"):
         arc_point(THREE, (3, 3), (), (1,), 0.5)
     with pytest.raises(ValueError, match=r"sigma must have shape \(2\)"):

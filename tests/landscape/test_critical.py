@@ -202,6 +202,15 @@ def test_signatures_are_detected_or_refused_with_the_residual() -> None:
         canonical_form((jnp.eye(3), jnp.diag(jnp.array([3.0, 0.0, 0.0]))), SIGMA, (2,))
 
 
+def test_products_that_are_not_square_have_as_many_modes_as_their_shorter_side() -> None:
+    product = np.zeros((2, 4))
+    product[1, 1] = 1.0
+    for matrix in (product, product.T):
+        assert detect_signature(matrix, [3.0, 1.0]).signature == (2,)
+        with pytest.raises(ValueError, match=r"sigma must have shape \(2\)"):
+            detect_signature(matrix, [3.0, 1.0, 0.0, 0.0])
+
+
 def test_equal_strengths_leave_a_subspace() -> None:
     """Two equal modes, one direction of them learnt: any direction is one of a critical point."""
     angle = 0.3

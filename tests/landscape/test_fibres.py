@@ -87,6 +87,14 @@ def test_moves_within_the_fibre_keep_the_product(widths: tuple[int, ...], seed: 
     assert [tuple(layer.shape) for layer in fibre_move(layers)] == [layer.shape for layer in layers]
 
 
+def test_every_layer_may_be_the_empty_one() -> None:
+    """Of layers of zeros any two may be filled: which one stays empty is drawn from all three."""
+    zeros = (np.zeros((1, 1)),) * 3
+    drawn = [[bool(np.any(z)) for z in random_fill(key, zeros)] for key in jax.random.split(jax.random.key(0), 24)]
+    assert all(sum(filled) == 2 for filled in drawn)
+    assert {filled.index(False) for filled in drawn} == {0, 1, 2}
+
+
 @pytest.mark.covers("network:F23")
 def test_other_products_are_told_apart(seed: int) -> None:
     rng = np.random.default_rng(seed)

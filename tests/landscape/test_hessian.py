@@ -219,6 +219,12 @@ def test_refusals(seed: int) -> None:
         hessian_matrix(problem, params, largest=26)
     with pytest.raises(ValueError, match="Lanczos' method gives fewer than all"):
         hessian_spectrum(problem, params, largest=26)
+    for tolerance in (0.0, -1e-10, np.nan):
+        with pytest.raises(ValueError, match="hessian_spectrum: tolerance must be"):
+            hessian_spectrum(problem, params, 2, method="lanczos", tolerance=tolerance)
+    for name in ("max_iterations", "count", "largest"):
+        with pytest.raises(ValueError, match=f"hessian_spectrum: {name} must be at least 1, but is 0"):
+            hessian_spectrum(problem, params, **{"count": 2, "method": "lanczos", name: 0})
     with pytest.raises(ValueError, match="inertia: there must be at most 26"):
         inertia(problem, params, largest=26)
     with pytest.raises(HypothesisError, match="critical point") as refused:

@@ -123,6 +123,19 @@ def test_balanced_layers_are_the_roots_of_the_product():
     np.testing.assert_allclose(np.abs(second), [[2, 0, 0], [0, 1, 0]], atol=1e-14)
 
 
+def test_a_single_layer_is_the_product_itself():
+    """Singular vectors of the target by NumPy; a wrong sign of the second mode; the wanted size of a random layer."""
+    target = np.array([[3.0, 1.0, 0.0], [0.5, -2.0, 1.0]])
+    left, _, right_t = np.linalg.svd(target, full_matrices=False)
+    network = DeepLinear((3, 2))
+    (layer,) = TaskAligned(target, [0.3, -0.1])(network, KEY)
+    np.testing.assert_allclose(layer, (left * [0.3, -0.1]) @ right_t, atol=1e-15)
+    np.testing.assert_array_equal(Balanced(target)(network, KEY)[0], target)
+    (drawn,) = LambdaBalanced(0.0, 0.5, absolute_scale=2.0)(network, KEY)
+    assert drawn.shape == (2, 3)
+    assert float(jnp.linalg.norm(drawn)) == pytest.approx(2.0, rel=1e-14)
+
+
 def test_from_svd_follows_the_formulas():
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])
     left, right = np.eye(3, 2), np.array([[0.0, 1], [1, 0], [0, 0], [0, 0]])

@@ -109,6 +109,15 @@ def test_bad_data_are_refused_by_name(case):
         make()
 
 
+@pytest.mark.parametrize("unit", [1e-7, 1.0, 1e7])
+def test_what_counts_as_rounding_of_covariances_depends_on_no_unit(unit):
+    """Outputs that the inputs explain to the last digits are data; outputs of half that size are none."""
+    white = unit * np.eye(2)
+    assert float(Regression(white, white, (1 - 1e-10) * white).offset) == pytest.approx(0, abs=1e-9 * unit)
+    with pytest.raises(ValueError, match="the loss would be negative"):
+        Regression(white, white, 0.5 * white)
+
+
 def test_bad_types_are_refused_by_name():
     with pytest.raises(TypeError, match="rows must hold integers"):
         EntryCompletion([0.5], [0], [1.0], (2, 2))

@@ -143,6 +143,14 @@ def test_updates_leave_fixed_weights_alone(seed):
 
 
 @pytest.mark.covers("network:F40")
+def test_directions_of_too_many_layers_are_refused(seed):
+    model = sparse(np.random.default_rng(seed))
+    params = model.complete(draw(np.random.default_rng(seed), model.shapes))
+    _, memo = model.forward(params)
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        model.pushforward(params, memo, (*params, np.eye(2)))
+
+
 def test_what_cannot_be_built_is_refused():
     with pytest.raises(ValueError, match="length must be at least 2"):
         skip_network((2, 2, 2), 0, 1)

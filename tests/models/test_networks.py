@@ -163,6 +163,14 @@ def test_params_that_do_not_fit_are_refused():
         problem.check((jnp.ones((4, 3)),), "here")
 
 
+def test_directions_of_too_many_layers_are_refused():
+    """Every layer has one part of a direction: what is left over would be dropped without a word."""
+    problem = Problem(MODEL, SquaredDistance(jnp.zeros((2, 3))))
+    params = layers(0)
+    with pytest.raises(ValueError, match="argument 3 is longer"):
+        problem.hessian_product(params, (*params, jnp.eye(2)))
+
+
 def test_negative_penalty_is_refused():
     with pytest.raises(ValueError, match="Problem: l2 must be at least 0, but is -1"):
         Problem(MODEL, SquaredDistance(np.zeros((2, 3))), l2=-1.0)

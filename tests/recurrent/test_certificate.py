@@ -1,6 +1,7 @@
 """Certificates: constants against many digits, bounds against random students and worst cases, the errata."""
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -100,6 +101,17 @@ def test_no_balanced_student_is_beyond_the_bounds(n: int, seed: int) -> None:
         direct = np.sum(p * np.prod((x[:, :, None] - atoms) ** 2, axis=2), axis=1)
         np.testing.assert_allclose(leaks, direct, atol=1e-12)
         assert float(found.leak(residuals[0])) == pytest.approx(direct[0], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("residuals", "sixth"),
+    [((0.0, 0.0, 0.0, 1.0, 0.0), Fraction(2) * Fraction(0.3) ** 2), ((0.0, 0.0, 0.0, 0.0, 1.0), Fraction(0.3))],
+    ids=["inner part", "leak"],
+)
+def test_bounds_allow_for_their_own_rounding(residuals: tuple[float, ...], sixth: Fraction) -> None:
+    """Atoms ±a: x⁵ has the interpolant 2a²x³ - a⁴x, the remainder a and P = x⁴ - 2a²x² + a⁴; by hand, in fractions."""
+    bound = float(certificate([0.3, -0.3], 5, 6).bounds(residuals)[5])
+    assert sixth < Fraction(bound) < sixth * (1 + Fraction(1, 10**13))
 
 
 @pytest.mark.covers("rnn:F22", "rnn:X4", "rnn:S12")

@@ -191,6 +191,16 @@ def test_clustered_teachers_as_systems_and_as_responses() -> None:
     assert missed(coarse) == [f"teacher: response of {coarse.order} atoms"]
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_balance_is_measured_by_the_size_of_the_weights(unit: float) -> None:
+    """B = (1, 0) and C = (0.9, 0) in any unit miss each other by a tenth."""
+    student = (np.array([[0.5, 0.3], [0.0, 0.2]]), unit * np.eye(2, 1), 0.9 * unit * np.eye(1, 2))
+    found = extrapolation_verdict(student, TEACHER, 5, horizon=9)
+    (balanced,) = (c for c in found.conditions if c.statement == "student: balanced, B = Cᵀ")
+    assert balanced.residual == pytest.approx(0.1, rel=ROUNDING)
+    assert not balanced.holds
+
+
 @pytest.mark.covers("rnn:F23")
 def test_several_inputs_and_refusals() -> None:
     several = (np.diag([0.9, 0.5]), np.eye(2), np.eye(2))
@@ -204,6 +214,9 @@ def test_several_inputs_and_refusals() -> None:
         extrapolation_verdict(TEACHER, np.ones(6), 5, horizon=9)
     with pytest.raises(ValueError, match="converged must be greater than 0"):
         extrapolation_verdict(TEACHER, TEACHER, 5, horizon=9, converged=0.0)
+    for tolerance, message in ((0.0, "greater than 0"), (-1e-8, "greater than 0"), (2.0, "at most 1")):
+        with pytest.raises(ValueError, match=f"extrapolation_verdict: order_tolerance must be {message}"):
+            extrapolation_verdict(TEACHER, np.ones(9), 5, horizon=9, order_tolerance=tolerance)
     with pytest.raises(ValueError, match="horizon must be at most 4, where the teacher overflows"):
         extrapolation_verdict(TEACHER, system([1e100], [1.0]), 3, horizon=9)
     with pytest.raises(HypothesisError, match="not zero"):
