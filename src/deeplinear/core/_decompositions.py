@@ -86,7 +86,7 @@ def _with_rest(turn: Array, rest: Array, size: int) -> Array:
     return put(put(whole, below, rest), above, -rest.T)
 
 
-@formula
+@formula(static_argnums=1)
 def are_tied(values: Float[Array, " modes"], shape: tuple[int, int]) -> Bool[Array, ""]:
     """Whether singular vectors have no derivative: values coincide, or one vanishes beside a null space."""
     least = TIED * values[0]
