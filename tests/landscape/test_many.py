@@ -1,5 +1,6 @@
 """Losses and gradients at many points at once, against sums and products written out."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -34,3 +35,11 @@ def test_values_and_gradients_at_every_point(fixed: bool, seed: int) -> None:
 def test_no_points_have_no_losses() -> None:
     problem = Problem(DeepLinear((3, 2)), Completion(TARGET, SEEN))
     assert chord_loss(problem, (np.ones((2, 3)),), (np.zeros((2, 3)),), np.zeros(0)).shape == (0,)
+
+
+def test_a_chord_through_the_origin_has_a_slope_there() -> None:
+    """The loss is even on it: its derivative vanishes where all layers do."""
+    problem = Problem(DeepLinear((3, 2, 2)), Completion(TARGET, SEEN), PENALTY)
+    ends = tuple(np.ones(shape) for shape in problem.model.shapes)
+    slope = jax.grad(lambda place: chord_loss(problem, ends, tuple(-layer for layer in ends), place))(0.5)
+    assert abs(float(slope)) < 1e-12

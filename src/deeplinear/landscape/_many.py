@@ -21,7 +21,7 @@ def records(problem: Problem, layers: Stack) -> tuple[Float[Array, "points out i
     """Product, loss and norm of the gradient at every point."""
     if not isinstance(problem.model, DeepLinear):
         values, gradients = over(problem.value_and_gradient)(layers)
-        return over(problem.product)(layers), values, _norms(gradients)
+        return over(problem.product)(layers), values, xp.sqrt(_squares(gradients))
     prefixes = _prefixes(layers)
     products = prefixes[-1]
     pulled, gradients = over(problem.loss.gradient)(products), []
@@ -30,7 +30,7 @@ def records(problem: Problem, layers: Stack) -> tuple[Float[Array, "points out i
         gradients.append(own + problem.l2 * layers[position])
         pulled = _turned(layers[position]) @ pulled
     values = _penalised(problem, layers, over(problem.loss.value)(products))
-    return products, values, _norms(tuple(gradients))
+    return products, values, xp.sqrt(_squares(tuple(gradients)))
 
 
 def _prefixes(layers: Stack) -> list[Array]:
@@ -42,12 +42,11 @@ def _prefixes(layers: Stack) -> list[Array]:
 
 
 def _penalised(problem: Problem, layers: Stack, values: Points) -> Points:
-    return values + 0.5 * problem.l2 * _norms(layers) ** 2
+    return values + 0.5 * problem.l2 * _squares(layers)
 
 
-def _norms(layers: Stack) -> Points:
-    squares = sum((xp.sum(layer**2, axis=(1, 2)) for layer in layers), start=xp.zeros(()))
-    return xp.sqrt(squares)
+def _squares(layers: Stack) -> Points:
+    return sum((xp.sum(layer**2, axis=(1, 2)) for layer in layers), start=xp.zeros(()))
 
 
 def _turned(stack: Float[Array, "points rows columns"]) -> Float[Array, "points columns rows"]:
