@@ -30,6 +30,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src")]
 
 from deeplinear.readers import (  # noqa: E402
+    Content,
     FileError,
     Source,
     open_arrays,
@@ -408,6 +409,9 @@ def read_trajectory(data: bytes) -> Any:
                 raise ValueError
             variables[name] = (dims, np.ones(shape, dtype=kind))
         dataset = xarray.Dataset(variables, attrs=content["attributes"])
+        parts = Content(
+            {str(name): np.asarray(one.to_numpy()) for name, one in dataset.variables.items()}, dataset.attrs
+        )
     except (
         ValueError,
         TypeError,
@@ -418,7 +422,7 @@ def read_trajectory(data: bytes) -> Any:
         Warning,
     ):  # of NumPy's types, too
         raise FileError("fuzz", "run.nc", "no dataset", "") from None
-    found = Trajectory(**fields(Source("fuzz", "run.nc", b""), dataset))
+    found = Trajectory(**fields(Source("fuzz", "run.nc", b""), parts))
     assert found.summary() and found.to_json() and found.to_xarray() is not None
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 
 from deeplinear import core
 from traces import Row, both, layers, normal, outside, passes, positive
@@ -83,7 +83,7 @@ TABLE: dict[str, Row] = {
         kinds=ARRAYS,
     ),
     "integrate": passes(
-        lambda start: core.integrate(decay, start, jnp.array([0.5, 1.0])).states,
+        lambda start: core.integrate(decay, start, np.array([0.5, 1.0])).states,
         normal((2,)),
         grad="forward",
         kinds=ARRAYS,

@@ -5,7 +5,6 @@ import itertools
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.lab._errors import LabError
@@ -159,7 +158,7 @@ def critical(params: Critical, watch: Watch) -> Answer:
     sigma, widths, signature = even_spectrum(params, params.modes), _widths(params), _signature(params)
     found = critical_graph(sigma, widths)
     layers, target = _layers(params, sigma, widths, signature), np.diag(sigma)
-    problem = Problem(DeepLinear(widths), SquaredDistance(jnp.asarray(target)))
+    problem = Problem(DeepLinear(widths), SquaredDistance(target))
     place = classify(problem, layers)
     counts = inertia(problem, layers)
     values = np.asarray(hessian_spectrum(problem, layers).values)
