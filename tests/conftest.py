@@ -50,7 +50,11 @@ CHECKED = ("core", "models", "probes", "dynamics", "exact", "following", "geomet
            "recurrent")  # fmt: skip
 """Layers whose annotations, shapes included, are checked at every call (but see `WHOLE`)."""
 
-# Before the first import of the package. Reading theory and experiments with their annotations made into checks, which
+# Formulas go through these files at every operation, and they annotate no array: they are read without the check.
+import deeplinear.core._integrate
+import deeplinear.core._xp  # noqa: F401
+
+# Before the first import of the rest. Reading theory and experiments with their annotations made into checks, which
 # no test would use, takes every process ten seconds.
 jaxtyping.install_import_hook([f"deeplinear.{name}" for name in CHECKED], "checking.annotations")
 

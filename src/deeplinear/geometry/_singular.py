@@ -11,12 +11,10 @@ decomposition is needed while the flow is followed, products of matrices alone, 
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, formula, is_concrete, xp
 from deeplinear.geometry._energies import AbstractSpectralEnergy, FreeEnergy, Scaled
 from deeplinear.geometry._metric import Metric, checked_point
 from deeplinear.models import AbstractLoss
@@ -43,7 +41,7 @@ class SingularDerivative(NamedTuple):
 def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
     r"""Derivatives of singular values and vectors along a path through a matrix.
 
-    They belong to the decomposition that `jnp.linalg.svd` gives; a change of the signs of its vectors changes the signs
+    They belong to the decomposition that `xp.linalg.svd` gives; a change of the signs of its vectors changes the signs
     of the entries of $\Omega$ and $\Psi$.
 
     Args:
@@ -69,15 +67,15 @@ def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
     return found
 
 
-@jax.jit
+@formula
 def _derivative(x: Matrix, z: Matrix) -> tuple[SingularDerivative, Float[Array, " modes"]]:
-    left, values, right_t = jnp.linalg.svd(x)
+    left, values, right_t = xp.linalg.svd(x)
     seen = left.T @ z @ right_t.T
-    same = jnp.eye(values.shape[0], dtype=bool)
+    same = xp.eye(values.shape[0], dtype=bool)
     apart = (values[None] - values[:, None]) * (values[None] + values[:, None])
-    weights = jnp.where(same, 0.0, 1.0 / jnp.where(same, 1.0, apart))
+    weights = xp.where(same, 0.0, 1.0 / xp.where(same, 1.0, apart))
     found = SingularDerivative(
-        jnp.diagonal(seen),
+        xp.diagonal(seen),
         weights * (seen * values + values[:, None] * seen.T),
         weights * (values[:, None] * seen + seen.T * values),
     )
@@ -109,7 +107,7 @@ def spectrum_gap(values: np.ndarray) -> float:
 
 def log_gap(logs: Float[Array, " modes"]) -> Float[Array, ""]:
     """Smallest difference of two logarithms of singular values; infinite if there is one value only."""
-    return jnp.min(-jnp.diff(-jnp.sort(-logs)), initial=np.inf)
+    return xp.min(-xp.diff(-xp.sort(-logs)), initial=np.inf)
 
 
 def seen_gradient(energy: AbstractLoss, left: Matrix, values: Float[Array, " modes"], right: Matrix) -> Matrix:
@@ -117,10 +115,10 @@ def seen_gradient(energy: AbstractLoss, left: Matrix, values: Float[Array, " mod
     if isinstance(energy, Scaled):
         return energy.factor * seen_gradient(energy.energy, left, values, right)
     if isinstance(energy, FreeEnergy):
-        force = jnp.diag(energy.entropic.spectral_gradient(values)) / energy.beta
+        force = xp.diag(energy.entropic.spectral_gradient(values)) / energy.beta
         return seen_gradient(energy.energy, left, values, right) + force
     if isinstance(energy, AbstractSpectralEnergy):
-        return jnp.diag(energy.spectral_gradient(values))
+        return xp.diag(energy.spectral_gradient(values))
     return left.T @ energy.gradient((left * values) @ right.T) @ right
 
 
@@ -140,24 +138,22 @@ def singular_field(
         logs: $\ln s$, distinct.
         right: $V$.
     """
-    values = jnp.exp(logs)
+    values = xp.exp(logs)
     seen = seen_gradient(energy, left, values, right)
     rate = metric.rate
     apart = 2 * (logs[:, None] - logs)
-    shrunk = jnp.where(rate > 0, jnp.expm1(rate * apart) / jnp.where(rate > 0, rate, 1.0), apart)
+    shrunk = xp.where(rate > 0, xp.expm1(rate * apart) / xp.where(rate > 0, rate, 1.0), apart)
     same = apart == 0
-    scaled = metric.scale * jnp.exp(-2 * rate * logs)
-    weights = jnp.where(same, 0.0, scaled / jnp.where(same, 1.0, shrunk))
-    slopes = scaled * values * jnp.diagonal(seen)
+    scaled = metric.scale * xp.exp(-2 * rate * logs)
+    weights = xp.where(same, 0.0, scaled / xp.where(same, 1.0, shrunk))
+    slopes = scaled * values * xp.diagonal(seen)
     outer, inner = seen * values, values[:, None] * seen
     turn_left, turn_right = weights * (outer + outer.T), weights * (inner + inner.T)
     squares = values**2
-    power = jnp.sum(weights * (squares[:, None] - squares) * seen**2) + jnp.sum(
-        scaled * squares * jnp.diagonal(seen) ** 2
-    )
-    return left @ turn_left, -slopes, right @ turn_right, jnp.sqrt(jnp.maximum(power, 0.0))
+    power = xp.sum(weights * (squares[:, None] - squares) * seen**2) + xp.sum(scaled * squares * xp.diagonal(seen) ** 2)
+    return left @ turn_left, -slopes, right @ turn_right, xp.sqrt(xp.maximum(power, 0.0))
 
 
 def orthonormalised(matrix: Matrix) -> Matrix:
     r"""One Newton step to the nearest orthogonal matrix: a defect $\varepsilon$ becomes $\tfrac34\varepsilon^2$."""
-    return matrix @ (1.5 * jnp.eye(matrix.shape[1]) - 0.5 * (matrix.T @ matrix))
+    return matrix @ (1.5 * xp.eye(matrix.shape[1]) - 0.5 * (matrix.T @ matrix))

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import Array, HypothesisError, Matrix, integrate
+from deeplinear.core import Array, HypothesisError, Matrix, as_numbers, integrate, over, quietly, within_run, xp
 from deeplinear.geometry._charts import AbstractChart, MatrixChart, SingularChart, SpectralChart, State, settle
 from deeplinear.geometry._energies import AbstractSpectralEnergy
 from deeplinear.geometry._metric import Metric
@@ -28,8 +27,11 @@ RUNNING, CONVERGED, SINGULAR, DIVERGED, CHANGE = range(5)
 STATUS = {RUNNING: "time limit", CONVERGED: "converged", SINGULAR: "singular", DIVERGED: "diverged"}
 
 
+Number = Float[Array, ""] | float
+
+
 class Limits(NamedTuple):
-    """Where a run stops and how closely it is followed, as arrays.
+    """Where a run stops and how closely it is followed.
 
     Attributes:
         gradient: Norm of the gradient below which it has converged.
@@ -41,13 +43,13 @@ class Limits(NamedTuple):
         atol: Absolute tolerance of a step.
     """
 
-    gradient: Float[Array, ""]
-    largest: Float[Array, ""]
-    closed: Float[Array, ""]
-    reopened: Float[Array, ""]
-    flat: Float[Array, ""]
-    rtol: Float[Array, ""]
-    atol: Float[Array, ""]
+    gradient: Number
+    largest: Number
+    closed: Number
+    reopened: Number
+    flat: Number
+    rtol: Number
+    atol: Number
 
 
 class Stretch(NamedTuple):
@@ -131,10 +133,9 @@ class Runner:
     def _first(self, energies: list[AbstractLoss], starts: np.ndarray, width: int) -> list[Stretch]:
         """First stretches of several members; places that are left over do nothing."""
         lacking = width - len(energies)
-        batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *energies, *[energies[-1]] * lacking)
-        full = jnp.asarray(np.concatenate([starts, np.repeat(starts[-1:], lacking, axis=0)]), dtype=float)
-        begins = jnp.asarray(np.where(np.arange(width) < len(energies), 0.0, self.outputs[-1]), dtype=float)
-        times = jnp.asarray(self.outputs, dtype=float)
+        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *energies, *[energies[-1]] * lacking)
+        full = np.concatenate([starts, np.repeat(starts[-1:], lacking, axis=0)])
+        begins, times = np.where(np.arange(width) < len(energies), 0.0, self.outputs[-1]), self.outputs
         found = jax.device_get(
             _many(self.metric, batch, full, times, begins, self.limits, self.chart, self.solver, self.steps)
         )
@@ -172,17 +173,15 @@ class Runner:
         """The next stretch of one member."""
         fallen, stays = chart != self.chart, log.stays or log.switches >= MOST_SWITCHES
         limits = self.limits._replace(
-            closed=jnp.asarray(-np.inf, dtype=float) if fallen else self.limits.closed,
-            reopened=jnp.asarray(REOPENED if fallen and not stays else np.inf, dtype=float),
+            closed=-np.inf if fallen else self.limits.closed, reopened=REOPENED if fallen and not stays else np.inf
         )
-        begin, length = jnp.asarray(log.time, dtype=float), jnp.asarray(log.length, dtype=float)
-        times = jnp.asarray(self.outputs, dtype=float)
-        return jax.device_get(
-            _one(
+        begin, length = np.asarray(log.time), np.asarray(log.length)
+        with quietly(), within_run():
+            return _follow(
                 self.metric,
-                energy,
-                jnp.asarray(point, dtype=float),
-                times,
+                as_numbers(energy),
+                point,
+                self.outputs,
                 begin,
                 limits,
                 chart,
@@ -190,7 +189,6 @@ class Runner:
                 self.steps,
                 length,
             )
-        )
 
 
 def _follow(
@@ -213,23 +211,23 @@ def _follow(
         chart = SingularChart(metric, energy)
     else:
         assert isinstance(energy, AbstractSpectralEnergy)
-        left, _, right_t = jnp.linalg.svd(start)
+        left, _, right_t = xp.linalg.svd(start)
         chart = SpectralChart(metric, energy, left, right_t.T)
 
     def judge(state: State) -> Int[Array, ""]:
         logs = chart.logs(state)
-        high, low, gap = jnp.exp(jnp.max(logs)), jnp.exp(jnp.min(logs)), log_gap(logs)
-        code = jnp.where((gap < limits.closed) | (gap > limits.reopened), CHANGE, RUNNING)
-        code = jnp.where(high > limits.largest, DIVERGED, code)
-        code = jnp.where((low <= limits.flat * high) & (limits.flat > 0), SINGULAR, code)
-        return jnp.where(chart.steepness(state) < limits.gradient, CONVERGED, code)
+        high, low, gap = xp.exp(xp.max(logs)), xp.exp(xp.min(logs)), log_gap(logs)
+        code = xp.where((gap < limits.closed) | (gap > limits.reopened), CHANGE, RUNNING)
+        code = xp.where(high > limits.largest, DIVERGED, code)
+        code = xp.where((low <= limits.flat * high) & (limits.flat > 0), SINGULAR, code)
+        return xp.where(chart.steepness(state) < limits.gradient, CONVERGED, code)
 
     state = chart.enter(start, length)
-    last = jnp.where(judge(state) == RUNNING, times[-1], begin)
+    last = xp.where(judge(state) == RUNNING, times[-1], begin)
     found = integrate(
         chart.field,
         state,
-        jnp.clip(times, begin, last),
+        xp.clip(times, begin, last),
         begin=begin,
         method=solver,
         rtol=limits.rtol,
@@ -237,14 +235,17 @@ def _follow(
         events=(lambda y: judge(y) != RUNNING,),
         steps=steps,
         after=settle if kind == "singular" else None,
+        jacobian=chart.jacobian if isinstance(chart, MatrixChart) else None,
     )
-    filled = jax.tree.map(lambda outputs, end: jnp.where(jnp.isfinite(outputs), outputs, end), found.states, found.end)
-    points, spectra = jax.vmap(chart.look)(filled)
+    filled = tuple(
+        xp.where(xp.isfinite(outputs), outputs, end) for outputs, end in zip(found.states, found.end, strict=True)
+    )
+    points, spectra = chart.look(filled)
     end, spectrum = chart.look(found.end)
     return Stretch(
         points,
         spectra,
-        jax.vmap(energy.value)(points),
+        over(energy.value)(points),
         filled[-1],
         end,
         spectrum,
@@ -256,9 +257,6 @@ def _follow(
         found.finished,
         found.steps,
     )
-
-
-_one = eqx.filter_jit(_follow)
 
 
 @eqx.filter_jit
@@ -275,7 +273,7 @@ def _many(
 ) -> Stretch:
     """Several members in lock-step, each with its own steps."""
     follow = lambda energy, start, begin: _follow(  # noqa: E731
-        metric, energy, start, times, begin, limits, kind, solver, steps, jnp.zeros(())
+        metric, energy, start, times, begin, limits, kind, solver, steps, xp.zeros(())
     )
     return jax.vmap(follow)(energies, starts, begins)
 
