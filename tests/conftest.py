@@ -66,6 +66,10 @@ WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", 
 """Folders whose tests go through all layers. What they call is called with checked annotations by the tests of the
 layers; checking it again takes a seventh of the time."""
 
+STEPS = ("test_balancing.py", "test_exponential.py", "test_flow.py", "test_logarithm.py", "test_upstairs.py")
+"""Files whose integrations evaluate a formula ten thousand times, which takes most of their time if each is checked; the
+tests of the formulas check them."""
+
 LONG = ("experiments", "cli", "architecture")
 """Folders whose files take longest."""
 
@@ -108,7 +112,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _annotations(request: pytest.FixtureRequest) -> Iterator[None]:
-    jaxtyping.config.update("jaxtyping_disable", request.path.parent.name in WHOLE)
+    unchecked = request.path.parent.name in WHOLE or request.path.name in STEPS
+    jaxtyping.config.update("jaxtyping_disable", unchecked)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree
 
-from deeplinear.core._coefficients import DOPRI8, KVAERNO5, TSIT5, Coefficients, ImplicitCoefficients
+from deeplinear.core._coefficients import DOPRI8, KVAERNO5, TSIT5
 from deeplinear.core._types import Array
 from deeplinear.core._xp import entries, is_program, put, quietly, stop_gradient, xp
 
@@ -56,13 +56,12 @@ class Integral(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """Where an integration is: time, next step, state, slope there, outputs, event, whether it is stuck, steps."""
+    """Where integrations are, lanes first: time, next step, state, slope there, event, whether stuck, steps."""
 
     time: Any
     step: Any
     state: Any
     slope: Any
-    outputs: Any
     event: Any
     stuck: Any
     count: Any
@@ -82,7 +81,7 @@ def integrate(
     start: PyTree[Array],
     times: Float[Array, " times"],
     *,
-    begin: Float[Array, ""] | float = 0.0,
+    begin: Float[Array, "*lanes"] | float = 0.0,
     method: Method = "dopri8",
     rtol: Float[Array, ""] | float = 1e-10,
     atol: Float[Array, ""] | float = 1e-12,
@@ -91,6 +90,9 @@ def integrate(
     steps: Int[Array, ""] | int = 100_000,
     after: Callable[[Any], Any] | None = None,
     jacobian: Callable[[Any], Any] | None = None,
+    lanes: bool = False,
+    resting: Bool[Array, "*lanes"] | bool = False,
+    watch: Callable[[float], None] | None = None,
 ) -> Integral:
     r"""Solve $y' = f(y)$ with adaptive steps.
 
@@ -109,6 +111,10 @@ def integrate(
         after: Applied to the state after every step, to put it back onto a manifold that the field is tangent to. It
             must not change the state by more than the error of a step.
         jacobian: Derivative of the field as a matrix on the entries of the state, in order; for the implicit method.
+        lanes: Whether the first axis of the arrays counts states that are followed side by side, each with steps and
+            an end of its own. All functions then take and give any number of them; `states` has times first.
+        resting: Those that are not to be followed.
+        watch: Called after every step with the share of states that have ended, where nothing is traced.
 
     Returns:
         The outputs and how it ended. They have derivatives of forward mode.
@@ -116,163 +122,219 @@ def integrate(
     from deeplinear.core._errors import within_run
 
     with quietly(), within_run():
-        return _integrated(field, start, times, begin, method, rtol, atol, first, events, steps, after, jacobian)
+        equation = _Equation(field, start, lanes, after, events, jacobian)
+        program = is_program(equation.start, equation.first, times, begin, rtol, atol, first, steps)
+        loops = _Compiled() if program else _Plain()
+        times = xp.asarray(times, dtype=equation.start.dtype)
+        smallest = SMALLEST_STEP * xp.maximum(xp.abs(times[-1]), xp.max(xp.abs(xp.asarray(begin))))
+        run = _Run(equation, loops, times, method, rtol, atol, steps, smallest)
+        path, outputs = run.follow(begin, first, resting, watch)
+        states, end = equation.shaped(outputs), equation.shaped(path.state)
+        if program:
+            from deeplinear.core._entry import forward_only
+
+            states, end = forward_only("core.integrate", (states, end), instead="use jax.jvp or jax.jacfwd")
+        finished = (path.time >= times[-1]) | (path.event >= 0) | xp.asarray(resting)
+        ended = (path.time, path.event, finished, path.count)
+        return Integral(states, end, *(part if lanes else part[0] for part in ended))
 
 
-def _integrated(
-    field: Any,
-    start: Any,
-    times: Any,
-    begin: Any,
-    method: Method,
-    rtol: Any,
-    atol: Any,
-    first: Any,
-    events: Any,
-    most: Any,
-    after: Any,
-    jacobian: Any,
-) -> Integral:
-    shaped = _shaping(start)
-    origin = xp.asarray(_flat(start))
-    times, begin = xp.asarray(times, dtype=origin.dtype), xp.asarray(begin, dtype=origin.dtype)
+class _Equation:
+    """An equation of vectors, lanes first."""
 
-    def slope_of(y: Any) -> Any:
+    def __init__(self, field: Any, start: Any, lanes: bool, after: Any, events: Any, jacobian: Any) -> None:
+        self.field, self.lanes, self.after, self.events, self.matrix = field, lanes, after, events, jacobian
+        self.back = _shaping(start, lanes)
+        self.start = xp.asarray(_flat(start, lanes))
+        if not lanes:
+            self.start = self.start[None]
+        self.first = self.slope(self.start)
+
+    def shaped(self, vectors: Any) -> Any:
+        """States of vectors, lanes before their last axis."""
+        return self.back(vectors if self.lanes else vectors[..., 0, :])
+
+    def vectors(self, states: Any) -> Any:
+        """The way back."""
+        flat = _flat(states, self.lanes)
+        return flat if self.lanes else flat[None]
+
+    def slope(self, y: Any) -> Any:
+        """Slopes; not a number where the state is not."""
+        bad = ~xp.all(xp.isfinite(y), axis=-1)[:, None]
         try:
-            return _flat(field(shaped(y)))
-        except np.linalg.LinAlgError:  # of numbers that are not finite, or a system that is singular: as in JAX
-            return np.full(len(origin), np.nan)
+            return xp.where(bad, np.nan, self.vectors(self.field(self.shaped(xp.where(bad, 0.0, y)))))
+        except np.linalg.LinAlgError:  # a system that is singular, which makes the error infinite, of that one alone
+            if len(y) == 1:
+                return np.full(y.shape, np.nan)
+            return np.concatenate([self.slope(y[k : k + 1]) for k in range(len(y))])
 
-    slope = slope_of(origin)
-    program = is_program(origin, slope, times, begin, rtol, atol, first, most)
-    order = 8 if method == "dopri8" else 5
-    reach = xp.maximum(xp.abs(times[-1]), xp.abs(begin))
-    smallest = SMALLEST_STEP * reach
-    if first is None:
-        first = _first_step(slope_of, origin, slope, rtol, atol, order)
-    coefficients = {"tsit5": TSIT5, "dopri8": DOPRI8}.get(method)
-    loops = _Compiled() if program else _Plain()
+    def settled(self, y: Any) -> Any:
+        """States put back onto their manifold."""
+        return y if self.after is None else self.vectors(self.after(self.shaped(y)))
 
-    def goes_on(path: _Path) -> Any:
-        return (path.time < times[-1]) & (path.event < 0) & ~path.stuck & (path.count < most)
+    def event(self, y: Any) -> Any:
+        """Number of the first event that holds, -1 where none does."""
+        found = xp.full(y.shape[:1], -1)
+        for number in reversed(range(len(self.events))):
+            held = xp.asarray(self.events[number](self.shaped(y)))
+            found = xp.where(held if self.lanes else held[None], number, found)
+        return found
 
-    def move(path: _Path) -> _Path:
-        time, y = path.time, path.state
-        goal = times[-1] if method == "tsit5" else times[xp.minimum(xp.sum(times <= time), len(times) - 1)]
+    def jacobian(self, y: Any) -> Any:
+        """Derivatives of the slopes."""
+        assert self.matrix is not None, "the implicit method asks for a jacobian"
+        found = self.matrix(self.shaped(y))
+        return found if self.lanes else found[None]
+
+
+class _Run(NamedTuple):
+    """An integration: what is followed, by which loops, and how."""
+
+    equation: _Equation
+    loops: Any
+    times: Any
+    method: Method
+    rtol: Any
+    atol: Any
+    most: Any
+    smallest: Any
+
+    @property
+    def order(self) -> int:
+        """Power with which the error of a step falls."""
+        return 8 if self.method == "dopri8" else 5
+
+    def follow(self, begin: Any, first: Any, resting: Any, watch: Any) -> tuple[_Path, Any]:
+        """Where it ends, and the outputs."""
+        origin, slope = self.equation.start, self.equation.first
+        count, dtype = origin.shape[0], origin.dtype
+        begin = xp.broadcast_to(xp.asarray(begin, dtype=dtype), (count,))
+        if first is None:
+            first = self.first_step()
+        step = xp.maximum(stop_gradient(xp.broadcast_to(xp.asarray(first, dtype=dtype), (count,))), self.smallest)
+        early = (self.times[:, None] <= begin)[:, :, None]
+        outputs = xp.where(early, origin, np.asarray(np.inf, dtype=dtype))
+        stuck = xp.broadcast_to(xp.asarray(resting), (count,))
+        path = _Path(begin, step, origin, slope, np.full(count, -1), stuck, np.zeros(count, dtype=int))
+        return self.loops.follow(self, path, outputs, watch)
+
+    def first_step(self) -> Any:
+        """Steps over which slopes change little, by their sizes and by their changes over shorter ones."""
+        y, slope = self.equation.start, self.equation.first
+        scale = self.atol + self.rtol * xp.abs(y)
+        size, speed = _size(y / scale), _size(slope / scale)
+        still = (size < 1e-5) | (speed < 1e-5)
+        small = xp.where(still, 1e-6, 0.01 * size / xp.where(still, 1.0, speed))
+        bend = _size((self.equation.slope(y + small[:, None] * slope) - slope) / scale) / small
+        largest = xp.maximum(speed, bend)
+        flat = largest <= 1e-15
+        longer = (0.01 / xp.where(flat, 1.0, largest)) ** (1 / self.order)
+        return xp.minimum(100 * small, xp.where(flat, xp.maximum(1e-6, 1e-3 * small), longer))
+
+    def goes_on(self, path: _Path) -> Any:
+        """Which are not at their end."""
+        return (path.time < self.times[-1]) & (path.event < 0) & ~path.stuck & (path.count < self.most)
+
+    def move(self, path: _Path) -> tuple[_Path, Any, Any]:
+        """One step of all, its length, and the slopes of its stages."""
+        times, time, y = self.times, path.time, path.state
+        goal = times[-1]
+        if self.method != "tsit5":
+            goal = times[xp.minimum(xp.sum(times <= time[:, None], axis=1), len(times) - 1)]
         gap = goal - time
         lands = path.step >= gap * (1 - 1e-13)
         h = xp.where(lands, gap, path.step)
-        later = xp.where(lands, goal, time + h)
-        if coefficients is not None:
-            trial = _explicit(coefficients, loops, slope_of, y, path.slope, h)
-        else:
-            assert jacobian is not None
-            trial = _implicit(KVAERNO5, loops, slope_of, jacobian(shaped(y)), y, path.slope, h, rtol, atol)
-        broken = xp.any(xp.isnan(trial.state))
+        trial = self.implicit(path, h) if self.method == "kvaerno5" else self.explicit(path, h)
+        broken = xp.any(xp.isnan(trial.state), axis=1)[:, None]
         largest = xp.maximum(xp.abs(y), xp.where(broken, xp.abs(y), xp.abs(trial.state)))
-        missed = stop_gradient(_size(trial.error / (atol + rtol * largest)))
+        missed = stop_gradient(_size(trial.error / (self.atol + self.rtol * largest)))
         kept = missed < 1
-        factor = xp.where(missed > 0, SAFETY * xp.where(missed > 0, missed, 1.0) ** (-1 / order), GROW)
+        factor = xp.where(missed > 0, SAFETY * xp.where(missed > 0, missed, 1.0) ** (-1 / self.order), GROW)
         factor = xp.clip(factor, xp.where(kept, 1.0, SHRINK), xp.where(kept, GROW, SAFETY))
-        step = xp.where(kept, xp.maximum(h * factor, path.step), h * factor)
-        new = trial.state if after is None else _flat(after(shaped(trial.state)))
-        if program or kept:
-            outputs = _recorded(path.outputs, times, (time, later), kept, h, new, trial.slopes, y, method, program)
-            held = [xp.asarray(event(shaped(new)), dtype=bool) for event in events]
-            event = xp.where(xp.any(xp.stack(held)), xp.argmax(xp.stack(held)), -1) if held else path.event
-        else:
-            outputs, event = path.outputs, path.event
-        return _Path(
-            xp.where(kept, later, time),
-            step,
-            xp.where(kept, new, y),
-            xp.where(kept, trial.slope, path.slope),
-            outputs,
-            xp.where(kept, event, path.event),
-            ~(step >= smallest),
-            path.count + 1,
-        )
+        step = stop_gradient(xp.where(kept, xp.maximum(h * factor, path.step), h * factor))
+        new = xp.where(kept[:, None], self.equation.settled(trial.state), y)
+        later = xp.where(kept, xp.where(lands, goal, time + h), time)
+        slope = xp.where(kept[:, None], trial.slope, path.slope)
+        event = xp.where(kept, self.equation.event(new), path.event)
+        moved = _Path(later, step, new, slope, event, ~(step >= self.smallest), path.count + 1)
+        return moved, h, trial.slopes
 
-    outputs = xp.where((times <= begin)[:, None], origin, xp.full((len(times), len(origin)), np.inf, origin.dtype))
-    step = xp.maximum(stop_gradient(xp.asarray(first, dtype=origin.dtype)), smallest)
-    nothing = np.asarray(0), np.asarray(-1)
-    path = _Path(begin, step, origin, slope, outputs, nothing[1], np.asarray(False), nothing[0])
-    found = loops.while_loop(goes_on, move, path)
-    states, end = shaped(found.outputs), shaped(found.state)
-    if program:
-        from deeplinear.core._entry import forward_only
+    def explicit(self, path: _Path, h: Any) -> _Trial:
+        """One step of an explicit pair; the slope at its end is that of its last stage."""
+        y, h = path.state, h[:, None]
+        coefficients = TSIT5 if self.method == "tsit5" else DOPRI8
+        weights, error = _table(coefficients.rows, y), np.asarray(coefficients.error, dtype=y.dtype)
 
-        states, end = forward_only("core.integrate", (states, end), instead="use jax.jvp or jax.jacfwd")
-    finished = (found.time >= times[-1]) | (found.event >= 0)
-    return Integral(states, end, found.time, found.event, finished, found.count)
+        def stage(i: Any, slopes: Any) -> Any:
+            return put(slopes, i, self.equation.slope(y + h * self.loops.combined(entries(weights, i), slopes)))
 
+        first = put(xp.zeros((len(error), *y.shape), dtype=y.dtype), 0, path.slope)
+        slopes = self.loops.fori_loop(1, len(error), stage, first)
+        new = y + h * self.loops.combined(weights[-1], slopes)
+        return _Trial(new, slopes[-1], h * self.loops.combined(error, slopes), slopes)
 
-def _first_step(slope_of: Any, y: Any, slope: Any, rtol: Any, atol: Any, order: int) -> Any:
-    """A step over which the slope changes little, by the size of the slope and of its change over a shorter one."""
-    scale = atol + rtol * xp.abs(y)
-    size, speed = _size(y / scale), _size(slope / scale)
-    still = (size < 1e-5) | (speed < 1e-5)
-    small = xp.where(still, 1e-6, 0.01 * size / xp.where(still, 1.0, speed))
-    bend = _size((slope_of(y + small * slope) - slope) / scale) / small
-    largest = xp.maximum(speed, bend)
-    flat = largest <= 1e-15
-    longer = xp.where(flat, xp.maximum(1e-6, 1e-3 * small), (0.01 / xp.where(flat, 1.0, largest)) ** (1 / order))
-    return xp.minimum(100 * small, longer)
+    def implicit(self, path: _Path, h: Any) -> _Trial:
+        """One step of a singly diagonally implicit pair, by Newton's iteration with one derivative for all stages."""
+        y, h = path.state, h[:, None]
+        lower, guesses = _table(KVAERNO5.rows, y), _table(KVAERNO5.guesses, y)
+        error = np.asarray(KVAERNO5.error, dtype=y.dtype)
+        own = h * KVAERNO5.diagonal
+        inverse = _inverse(xp.eye(y.shape[1], dtype=y.dtype) - own[:, :, None] * self.equation.jacobian(y))
+        scale = self.atol + self.rtol * xp.abs(y)
 
+        def stage(i: Any, found: Any) -> Any:
+            slopes, fine = found
+            base = y + h * self.loops.combined(entries(lower, i), slopes)
 
-def _explicit(coefficients: Coefficients, loops: Any, slope_of: Any, y: Any, slope: Any, h: Any) -> _Trial:
-    """One step of an explicit pair; the slope at its end is that of its last stage."""
-    weights, error = _table(coefficients.rows, y), np.asarray(coefficients.error, dtype=y.dtype)
+            def better(iteration: Any) -> Any:
+                now, lacks, count = iteration
+                change = (inverse @ (self.equation.slope(base + own * now) - now)[:, :, None])[:, :, 0]
+                left = stop_gradient(_size(own * change / scale)) >= CLOSE
+                return xp.where(lacks[:, None], now + change, now), lacks & left, count + 1
 
-    def stage(i: Any, slopes: Any) -> Any:
-        return put(slopes, i, slope_of(y + h * (entries(weights, i) @ slopes)))
+            guess = self.loops.combined(entries(guesses, i), slopes), xp.full(len(y), True), np.asarray(0)
+            now, lacks, _ = self.loops.while_loop(lambda it: xp.any(it[1]) & (it[2] < ITERATIONS), better, guess)
+            return put(slopes, i, now), fine & ~lacks
 
-    slopes = loops.fori_loop(1, len(error), stage, put(xp.zeros((len(error), len(y)), dtype=y.dtype), 0, slope))
-    return _Trial(y + h * (weights[-1] @ slopes), slopes[-1], h * (error @ slopes), slopes)
-
-
-def _implicit(
-    coefficients: ImplicitCoefficients,
-    loops: Any,
-    slope_of: Any,
-    matrix: Any,
-    y: Any,
-    slope: Any,
-    h: Any,
-    rtol: Any,
-    atol: Any,
-) -> _Trial:
-    """One step of a singly diagonally implicit pair, by Newton's iteration with one derivative for all stages."""
-    lower, guesses = _table(coefficients.rows, y), _table(coefficients.guesses, y)
-    error = np.asarray(coefficients.error, dtype=y.dtype)
-    own = h * coefficients.diagonal
-    inverse = _inverse(xp.eye(len(y), dtype=y.dtype) - own * matrix)
-    scale = atol + rtol * xp.abs(y)
-
-    def stage(i: Any, found: Any) -> Any:
-        slopes, fine = found
-        base = y + h * (entries(lower, i) @ slopes)
-
-        def better(iteration: Any) -> Any:
-            now, _, count = iteration
-            change = inverse @ (slope_of(base + own * now) - now)
-            return now + change, stop_gradient(_size(own * change / scale)), count + 1
-
-        def lacks(iteration: Any) -> Any:
-            return (iteration[1] >= CLOSE) & (iteration[2] < ITERATIONS)
-
-        begin = entries(guesses, i) @ slopes, np.asarray(np.inf, dtype=y.dtype), np.asarray(0)
-        now, change, _ = loops.while_loop(lacks, better, begin)
-        return put(slopes, i, now), fine & (change < CLOSE)
-
-    begin = put(xp.zeros((len(error), len(y)), dtype=y.dtype), 0, slope), np.asarray(True)
-    slopes, fine = loops.fori_loop(1, len(error), stage, begin)
-    new = y + h * (lower[-1] @ slopes) + own * slopes[-1]
-    return _Trial(new, slopes[-1], xp.where(fine, h * (error @ slopes), np.inf), slopes)
+        first = put(xp.zeros((len(error), *y.shape), dtype=y.dtype), 0, path.slope), xp.full(len(y), True)
+        slopes, fine = self.loops.fori_loop(1, len(error), stage, first)
+        new = y + h * self.loops.combined(lower[-1], slopes) + own * slopes[-1]
+        missed = xp.where(fine[:, None], h * self.loops.combined(error, slopes), np.inf)
+        return _Trial(new, slopes[-1], missed, slopes)
 
 
 class _Plain:
-    """Loops of Python."""
+    """Loops of Python; only what is not at its end takes part."""
+
+    def follow(self, run: _Run, path: _Path, outputs: Any, watch: Any) -> tuple[_Path, Any]:
+        """Where the integration ends, and the outputs."""
+        path, times = _Path(*map(np.array, path)), run.times
+        rows = np.flatnonzero(run.goes_on(path))
+        while rows.size:
+            some = _Path(*(part[rows] for part in path))
+            new, h, slopes = run.move(some)
+            for whole, part in zip(path, new, strict=True):
+                whole[rows] = part
+            output, lane = np.nonzero((times[:, None] > some.time) & (times[:, None] <= new.time))
+            if output.size and run.method == "tsit5":
+                share = ((times[output] - some.time[lane]) / h[lane])[:, None]
+                found = _within(share, h[lane, None], some.state[lane], slopes[:, lane])
+                outputs[output, rows[lane]] = found
+            elif output.size:
+                outputs[output, rows[lane]] = new.state[lane]
+            rows = rows[run.goes_on(new)]
+            if watch is not None:
+                watch(1 - rows.size / len(path.time))
+        return path, outputs
+
+    def combined(self, weights: Any, slopes: Any) -> Any:
+        """Weighted sums, term by term: what a lane gets does not depend on how many there are."""
+        total = np.zeros(slopes.shape[1:], dtype=slopes.dtype)
+        for weight, slope in zip(weights.tolist(), slopes, strict=True):
+            if weight:
+                total += weight * slope
+        return total
 
     def fori_loop(self, lower: int, upper: int, body: Any, start: Any) -> Any:
         """`jax.lax.fori_loop` of numbers."""
@@ -288,7 +350,33 @@ class _Plain:
 
 
 class _Compiled:
-    """Loops of JAX."""
+    """Loops of JAX; what is at its end stays where it is."""
+
+    def follow(self, run: _Run, path: _Path, outputs: Any, watch: Any) -> tuple[_Path, Any]:
+        """Where the integration ends, and the outputs; nothing is watched."""
+        times = run.times[:, None]
+
+        def move(state: tuple[_Path, Any]) -> tuple[_Path, Any]:
+            path, outputs = state
+            active = run.goes_on(path)
+            new, h, slopes = run.move(path)
+            found = new.state
+            if run.method == "tsit5":
+                share = (times - path.time) / xp.where(h > 0, h, 1.0)
+                found = _within(share[:, :, None], h[:, None], path.state, slopes[:, None])
+            passed = active & (times > path.time) & (times <= new.time)
+            outputs = xp.where(passed[:, :, None], found, outputs)
+            kept = (
+                xp.where(active.reshape(-1, *[1] * (old.ndim - 1)), part, old)
+                for part, old in zip(new, path, strict=True)
+            )
+            return _Path(*kept), outputs
+
+        return self.while_loop(lambda state: xp.any(run.goes_on(state[0])), move, (path, outputs))
+
+    def combined(self, weights: Any, slopes: Any) -> Any:
+        """Weighted sums."""
+        return xp.tensordot(weights, slopes, 1)
 
     def fori_loop(self, lower: int, upper: int, body: Any, start: Any) -> Any:
         """`jax.lax.fori_loop`."""
@@ -303,11 +391,14 @@ class _Compiled:
         return jax.lax.while_loop(goes_on, body, jax.tree.map(jax.numpy.asarray, start))
 
 
-def _inverse(matrix: Any) -> Any:
+def _inverse(matrices: Any) -> Any:
+    """Inverses; not a number where there is none."""
     try:
-        return xp.linalg.inv(matrix)
+        return xp.linalg.inv(matrices)
     except np.linalg.LinAlgError:
-        return np.full(matrix.shape, np.nan)
+        if len(matrices) == 1:
+            return np.full(matrices.shape, np.nan)
+        return np.concatenate([_inverse(matrices[k : k + 1]) for k in range(len(matrices))])
 
 
 def _table(rows: tuple[tuple[float, ...], ...], like: Any) -> np.ndarray:
@@ -316,30 +407,6 @@ def _table(rows: tuple[tuple[float, ...], ...], like: Any) -> np.ndarray:
     for number, row in enumerate(rows):
         table[number + 1, : len(row)] = row
     return table
-
-
-def _recorded(
-    outputs: Any,
-    times: Any,
-    between: tuple[Any, Any],
-    kept: Any,
-    h: Any,
-    new: Any,
-    slopes: Any,
-    old: Any,
-    method: Method,
-    program: bool,
-) -> Any:
-    """Outputs with those of the times that a step has passed."""
-    time, later = between
-    passed = (times > time) & (times <= later) & kept
-    if not program:
-        rows = np.flatnonzero(passed)
-        if rows.size:
-            outputs[rows] = new if method != "tsit5" else _within((times[rows] - time) / h, h, old, slopes)
-        return outputs
-    found = new if method != "tsit5" else _within((times - time) / xp.where(h > 0, h, 1.0), h, old, slopes)
-    return xp.where(passed[:, None], found, outputs)
 
 
 def _within(share: Any, h: Any, y: Any, slopes: Any) -> Any:
@@ -354,33 +421,35 @@ def _within(share: Any, h: Any, y: Any, slopes: Any) -> Any:
         -34.87065786149660974 * (t - 1.2) * (t - 0.666666666666666667) * square,
         2.5 * (t - 1) * (t - 0.6) * square,
     ]
-    return y + h * (xp.stack(weights, axis=-1) @ slopes)
+    return y + h * sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))
 
 
-def _size(vector: Any) -> Any:
-    """Root mean square; infinite where a trial state overflowed, so that its step is refused and made smaller."""
-    value = xp.sqrt(xp.mean(vector**2))
+def _size(vectors: Any) -> Any:
+    """Root mean squares; infinite where a trial state overflowed, so that its step is refused and made smaller."""
+    value = xp.sqrt(xp.mean(vectors**2, axis=-1))
     return xp.where(xp.isnan(value), np.inf, value)
 
 
-def _flat(tree: Any) -> Any:
-    """Entries of all arrays of a state in one vector."""
+def _flat(tree: Any, lanes: bool) -> Any:
+    """Entries of all arrays of a state in one vector, after the axis of lanes."""
     if not isinstance(tree, tuple):
-        return xp.ravel(tree)
-    parts = [_flat(part) for part in tree]
-    return parts[0] if len(parts) == 1 else xp.concatenate(parts)
+        return tree.reshape(len(tree), -1) if lanes else xp.ravel(tree)
+    parts = [_flat(part, lanes) for part in tree]
+    return parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
 
 
-def _shaping(tree: Any) -> Callable[[Any], Any]:
+def _shaping(tree: Any, lanes: bool) -> Callable[[Any], Any]:
     """The way back from vectors, any number of axes before, to states."""
     if not isinstance(tree, tuple):
-        shape = np.shape(tree)
-        return lambda vector: vector.reshape((*vector.shape[:-1], *shape))
-    sizes = [_count(part) for part in tree]
-    ends = np.cumsum(sizes)
-    parts = [(int(end) - size, int(end), _shaping(part)) for part, size, end in zip(tree, sizes, ends, strict=True)]
-    return lambda vector: tuple(shaped(vector[..., low:high]) for low, high, shaped in parts)
+        shape = np.shape(tree)[1:] if lanes else np.shape(tree)
+        return lambda vectors: vectors.reshape((*vectors.shape[:-1], *shape))
+    sizes = [_count(part, lanes) for part in tree]
+    ends = np.cumsum(sizes).tolist()
+    parts = [(end - size, end, _shaping(part, lanes)) for part, size, end in zip(tree, sizes, ends, strict=True)]
+    return lambda vectors: tuple(shaped(vectors[..., low:high]) for low, high, shaped in parts)
 
 
-def _count(tree: Any) -> int:
-    return sum(_count(part) for part in tree) if isinstance(tree, tuple) else int(np.prod(np.shape(tree)))
+def _count(tree: Any, lanes: bool) -> int:
+    if isinstance(tree, tuple):
+        return sum(_count(part, lanes) for part in tree)
+    return int(np.prod(np.shape(tree)[1:] if lanes else np.shape(tree)))

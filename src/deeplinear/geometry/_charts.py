@@ -15,17 +15,17 @@ from deeplinear.core import Array, Matrix, is_program, over, xp
 from deeplinear.geometry._energies import AbstractSpectralEnergy
 from deeplinear.geometry._metric import Metric, Stack
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
-from deeplinear.geometry._singular import orthonormalised, seen_gradient, singular_field
+from deeplinear.geometry._singular import gradients, orthonormalised, seen_gradient, singular_field, spectral_slopes
 from deeplinear.models import AbstractLoss
 
 State = tuple[Array, ...]
 
 
 class AbstractChart(eqx.Module):
-    """Coordinates of square matrices."""
+    """Coordinates of square matrices, of one or of several: then all arrays have the axis of these first."""
 
     @abc.abstractmethod
-    def enter(self, point: Matrix, length: Float[Array, ""]) -> State:
+    def enter(self, point: Stack, length: Float[Array, "*lanes"]) -> State:
         """State of a matrix."""
 
     @abc.abstractmethod
@@ -37,11 +37,11 @@ class AbstractChart(eqx.Module):
         """Matrix of a state and its singular values, largest first; of stacked states, too."""
 
     @abc.abstractmethod
-    def logs(self, state: State) -> Float[Array, " modes"]:
+    def logs(self, state: State) -> Float[Array, "*lanes modes"]:
         """Logarithms of the singular values, in any order."""
 
     @abc.abstractmethod
-    def steepness(self, state: State) -> Float[Array, ""]:
+    def steepness(self, state: State) -> Float[Array, "*lanes"]:
         """Frobenius norm of the gradient of the energy."""
 
 
@@ -51,7 +51,7 @@ class MatrixChart(AbstractChart):
     metric: Metric
     energy: AbstractLoss
 
-    def enter(self, point: Matrix, length: Float[Array, ""]) -> State:
+    def enter(self, point: Stack, length: Float[Array, "*lanes"]) -> State:
         return (point, length)
 
     def field(self, state: State) -> State:
@@ -61,14 +61,16 @@ class MatrixChart(AbstractChart):
     def look(self, state: State) -> tuple[Stack, Float[Array, "*times modes"]]:
         return state[0], xp.linalg.svd(state[0], compute_uv=False)
 
-    def logs(self, state: State) -> Float[Array, " modes"]:
+    def logs(self, state: State) -> Float[Array, "*lanes modes"]:
         return xp.log(xp.linalg.svd(state[0], compute_uv=False))
 
-    def steepness(self, state: State) -> Float[Array, ""]:
-        return xp.linalg.norm(self.energy.gradient(state[0]))
+    def steepness(self, state: State) -> Float[Array, "*lanes"]:
+        return xp.linalg.norm(gradients(self.energy, state[0]), axis=(-2, -1))
 
-    def jacobian(self, state: State) -> Float[Array, "entries entries"]:
+    def jacobian(self, state: State) -> Float[Array, "*lanes entries entries"]:
         """Derivative of the field as a matrix on the entries of the state; nothing depends on the length."""
+        if state[0].ndim > 2:
+            return over(lambda point, length: self.jacobian((point, length)))(*state)
         size = state[0].size
         units = xp.eye(size).reshape(size, *state[0].shape)
         velocities, speeds = descent_slopes(self.metric, self.energy, state[0], units)
@@ -82,9 +84,9 @@ class SingularChart(AbstractChart):
     metric: Metric
     energy: AbstractLoss
 
-    def enter(self, point: Matrix, length: Float[Array, ""]) -> State:
+    def enter(self, point: Stack, length: Float[Array, "*lanes"]) -> State:
         left, values, right_t = xp.linalg.svd(point)
-        return (left, xp.log(values), right_t.T, length)
+        return (left, xp.log(values), xp.swapaxes(right_t, -1, -2), length)
 
     def field(self, state: State) -> State:
         return singular_field(self.metric, self.energy, *state[:3])
@@ -94,12 +96,12 @@ class SingularChart(AbstractChart):
         values = xp.exp(logs)
         return (left * values[..., None, :]) @ xp.swapaxes(right, -1, -2), -xp.sort(-values, axis=-1)
 
-    def logs(self, state: State) -> Float[Array, " modes"]:
+    def logs(self, state: State) -> Float[Array, "*lanes modes"]:
         return state[1]
 
-    def steepness(self, state: State) -> Float[Array, ""]:
+    def steepness(self, state: State) -> Float[Array, "*lanes"]:
         left, logs, right, _ = state
-        return xp.linalg.norm(seen_gradient(self.energy, left, xp.exp(logs), right))
+        return xp.linalg.norm(seen_gradient(self.energy, left, xp.exp(logs), right), axis=(-2, -1))
 
 
 class SpectralChart(AbstractChart):
@@ -107,27 +109,28 @@ class SpectralChart(AbstractChart):
 
     metric: Metric
     energy: AbstractSpectralEnergy
-    left: Matrix
-    right: Matrix
+    left: Stack
+    right: Stack
 
-    def enter(self, point: Matrix, length: Float[Array, ""]) -> State:
-        return (xp.log(xp.diagonal(self.left.T @ point @ self.right)), length)
+    def enter(self, point: Stack, length: Float[Array, "*lanes"]) -> State:
+        turned = xp.swapaxes(self.left, -1, -2) @ point @ self.right
+        return (xp.log(xp.diagonal(turned, axis1=-2, axis2=-1)), length)
 
     def field(self, state: State) -> State:
         logs, _ = state
-        slopes = self.energy.spectral_gradient(xp.exp(logs))
+        slopes = spectral_slopes(self.energy, xp.exp(logs))
         scaled = self.metric.scale * xp.exp((1 - 2 * self.metric.rate) * logs)
-        return (-scaled * slopes, _root(xp.sum(scaled * xp.exp(logs) * slopes**2)))
+        return (-scaled * slopes, _root(xp.sum(scaled * xp.exp(logs) * slopes**2, axis=-1)))
 
     def look(self, state: State) -> tuple[Stack, Float[Array, "*times modes"]]:
         values = xp.exp(state[0])
-        return (self.left * values[..., None, :]) @ self.right.T, -xp.sort(-values, axis=-1)
+        return (self.left * values[..., None, :]) @ xp.swapaxes(self.right, -1, -2), -xp.sort(-values, axis=-1)
 
-    def logs(self, state: State) -> Float[Array, " modes"]:
+    def logs(self, state: State) -> Float[Array, "*lanes modes"]:
         return state[0]
 
-    def steepness(self, state: State) -> Float[Array, ""]:
-        return xp.linalg.norm(self.energy.spectral_gradient(xp.exp(state[0])))
+    def steepness(self, state: State) -> Float[Array, "*lanes"]:
+        return xp.linalg.norm(spectral_slopes(self.energy, xp.exp(state[0])), axis=-1)
 
 
 def settle(state: State) -> State:
@@ -136,7 +139,7 @@ def settle(state: State) -> State:
     return (orthonormalised(left), logs, orthonormalised(right), length)
 
 
-def descent(metric: Metric, energy: AbstractLoss, point: Matrix) -> tuple[Matrix, Float[Array, ""]]:
+def descent(metric: Metric, energy: AbstractLoss, point: Stack) -> tuple[Stack, Float[Array, "*lanes"]]:
     r"""$-A_L[X](\nabla E(X))$ and its length $\sqrt{\langle\nabla E, A_L[X]\nabla E\rangle}$, unchecked.
 
     Its derivative in $X$, with $\tilde Y = U^\top YV$, $\tilde Z = U^\top\nabla E\,V$ and the divided differences $T$
@@ -148,11 +151,11 @@ def descent(metric: Metric, energy: AbstractLoss, point: Matrix) -> tuple[Matrix
     return (_traced_descent() if is_program(metric, energy, point) else _descent)(metric, energy, point)
 
 
-def _descent(metric: Metric, energy: AbstractLoss, point: Matrix) -> tuple[Matrix, Float[Array, ""]]:
+def _descent(metric: Metric, energy: AbstractLoss, point: Stack) -> tuple[Stack, Float[Array, "*lanes"]]:
     left, values, right_t = xp.linalg.svd(point)
-    seen = left.T @ energy.gradient(point) @ right_t.T
-    table = metric.scale * pair_eigenvalue(values[:, None], values, metric.rate)
-    return -(left @ (table * seen) @ right_t), _root(xp.sum(table * seen**2))
+    seen = xp.swapaxes(left, -1, -2) @ gradients(energy, point) @ xp.swapaxes(right_t, -1, -2)
+    table = metric.scale * pair_eigenvalue(values[..., :, None], values[..., None, :], metric.rate)
+    return -(left @ (table * seen) @ right_t), _root(xp.sum(table * seen**2, axis=(-2, -1)))
 
 
 @functools.cache
@@ -195,7 +198,7 @@ def descent_slopes(
     return -(left @ (table * bent + turned) @ right_t), rise
 
 
-def _root(power: Float[Array, ""]) -> Float[Array, ""]:
+def _root(power: Float[Array, "*lanes"]) -> Float[Array, "*lanes"]:
     """Square root whose derivative at zero is zero."""
     positive = power > 0
     return xp.where(positive, xp.sqrt(xp.where(positive, power, 1.0)), 0.0)

@@ -101,7 +101,7 @@ class PowerEnergy(AbstractSpectralEnergy):
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
         return xp.sum(values**self.power) / self.power
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return values ** (self.power - 1)
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
@@ -134,7 +134,7 @@ class SpectralEnergy(AbstractSpectralEnergy):
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
         return xp.sum(self.function(values))
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return self.derivative(values)
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
@@ -160,7 +160,7 @@ class NegativeEntropy(AbstractSpectralEnergy):
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
         return -_entropy(values, self.rate)
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return -spectrum_slope(values, self.rate)
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
@@ -189,7 +189,7 @@ class SpectralFreeEnergy(AbstractSpectralEnergy):
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
         return self.energy.spectral_value(values) + self.entropic.spectral_value(values) / self.beta
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return self.energy.spectral_gradient(values) + self.entropic.spectral_gradient(values) / self.beta
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:

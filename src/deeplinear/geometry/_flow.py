@@ -36,9 +36,6 @@ FLAT = 1e-14
 TIGHT = 1e-7
 """Relative tolerance below which the method of order eight is taken."""
 
-TOGETHER = 1024
-"""Members that move together, as one program, where start or energy lie on an accelerator. Numbers move one by one."""
-
 
 @dataclasses.dataclass(frozen=True)
 class MatrixFlow:
@@ -159,14 +156,9 @@ def matrix_flow(
     if coordinates == "singular":
         for one in starts:
             refuse_repeated(where, np.linalg.svd(one, compute_uv=False))
-    runner = Runner(metric, outputs, limits, chart, solver, steps, coordinates == "auto")
+    runner = Runner(metric, outputs, limits, chart, solver, steps, coordinates == "auto", is_program(start, energy))
     logs = [Log(len(outputs), starts.shape[-1], points) for _ in starts]
-    width = min(TOGETHER, len(starts)) if is_program(start, energy) else 1
-    for first in range(0, len(starts), width):
-        members = slice(first, first + width)
-        runner.run(energies[members], starts[members], logs[members], width)
-        if progress is not None:
-            progress(min(first + width, len(starts)) / len(starts))
+    runner.run(energies, starts, logs, progress)
     return _collect(outputs, logs, single, points)
 
 

@@ -14,10 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, formula, is_concrete, xp
-from deeplinear.geometry._energies import AbstractSpectralEnergy, FreeEnergy, Scaled
-from deeplinear.geometry._metric import Metric, checked_point
-from deeplinear.models import AbstractLoss
+from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, formula, is_concrete, over, xp
+from deeplinear.geometry._energies import (
+    AbstractSpectralEnergy,
+    FreeEnergy,
+    NegativeEntropy,
+    PowerEnergy,
+    Scaled,
+    SpectralEnergy,
+    SpectralFreeEnergy,
+)
+from deeplinear.geometry._metric import Metric, Stack, checked_point
+from deeplinear.models import AbstractLoss, Completion, SquaredDistance
 
 DISTINCT = 1e-10
 """Singular values are distinct if the logarithms of neighbours differ by more than this."""
@@ -105,26 +113,73 @@ def spectrum_gap(values: np.ndarray) -> float:
     return float(np.min(np.diff(np.sort(np.log(values))), initial=np.inf))
 
 
-def log_gap(logs: Float[Array, " modes"]) -> Float[Array, ""]:
+def log_gap(logs: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
     """Smallest difference of two logarithms of singular values; infinite if there is one value only."""
-    return xp.min(-xp.diff(-xp.sort(-logs)), initial=np.inf)
+    return xp.min(xp.diff(xp.sort(logs, axis=-1), axis=-1), axis=-1, initial=np.inf)
 
 
-def seen_gradient(energy: AbstractLoss, left: Matrix, values: Float[Array, " modes"], right: Matrix) -> Matrix:
+def gradients(energy: AbstractLoss, points: Stack) -> Stack:
+    """Gradients of an energy at a point or at stacked ones: at once for the energies that are elementwise."""
+    if points.ndim == 2:
+        return energy.gradient(points)
+    if isinstance(energy, SquaredDistance):
+        return points - energy.target
+    if isinstance(energy, Completion):
+        return energy.mask * (points - energy.target)
+    if isinstance(energy, Scaled):
+        return energy.factor * gradients(energy.energy, points)
+    if isinstance(energy, FreeEnergy):
+        return gradients(energy.energy, points) + gradients(energy.entropic, points) / energy.beta
+    if isinstance(energy, AbstractSpectralEnergy):
+        left, values, right_t = xp.linalg.svd(points)
+        return (left * spectral_slopes(energy, values)[..., None, :]) @ right_t
+    return over(energy.gradient)(points)
+
+
+def spectral_slopes(
+    energy: AbstractSpectralEnergy, values: Float[Array, "*batch modes"]
+) -> Float[Array, "*batch modes"]:
+    """Derivatives of a spectral energy by the singular values, of one spectrum or of stacked ones."""
+    if isinstance(energy, SpectralFreeEnergy):
+        return spectral_slopes(energy.energy, values) + spectral_slopes(energy.entropic, values) / energy.beta
+    if values.ndim == 1 or isinstance(energy, PowerEnergy | SpectralEnergy | NegativeEntropy):
+        return energy.spectral_gradient(values)
+    flat = over(energy.spectral_gradient)(values.reshape(-1, values.shape[-1]))
+    return flat.reshape(values.shape)
+
+
+def energy_values(energy: AbstractLoss, points: Stack) -> Float[Array, "*batch"]:
+    """Values of an energy at stacked points: at once for the energies that are sums over entries."""
+    if isinstance(energy, SquaredDistance | Completion):
+        weights = 1.0 if isinstance(energy, SquaredDistance) else energy.mask
+        return 0.5 * xp.sum((weights * (points - energy.target)) ** 2, axis=(-2, -1))
+    flat = points.reshape(-1, *points.shape[-2:])
+    return over(energy.value)(flat).reshape(points.shape[:-2])
+
+
+def seen_gradient(energy: AbstractLoss, left: Stack, values: Float[Array, "*batch modes"], right: Stack) -> Stack:
     r"""$U^\top\,\nabla E(USV^\top)\,V$ without a decomposition, unchecked; what is spectral costs no product either."""
     if isinstance(energy, Scaled):
         return energy.factor * seen_gradient(energy.energy, left, values, right)
     if isinstance(energy, FreeEnergy):
-        force = xp.diag(energy.entropic.spectral_gradient(values)) / energy.beta
+        force = _diagonal(spectral_slopes(energy.entropic, values)) / energy.beta
         return seen_gradient(energy.energy, left, values, right) + force
     if isinstance(energy, AbstractSpectralEnergy):
-        return xp.diag(energy.spectral_gradient(values))
-    return left.T @ energy.gradient((left * values) @ right.T) @ right
+        return _diagonal(spectral_slopes(energy, values))
+    return _turned(left) @ gradients(energy, (left * values[..., None, :]) @ _turned(right)) @ right
+
+
+def _diagonal(values: Float[Array, "*batch modes"]) -> Stack:
+    return values[..., None] * np.eye(values.shape[-1])
+
+
+def _turned(stack: Stack) -> Stack:
+    return xp.swapaxes(stack, -1, -2)
 
 
 def singular_field(
-    metric: Metric, energy: AbstractLoss, left: Matrix, logs: Float[Array, " modes"], right: Matrix
-) -> tuple[Matrix, Float[Array, " modes"], Matrix, Float[Array, ""]]:
+    metric: Metric, energy: AbstractLoss, left: Stack, logs: Float[Array, "*batch modes"], right: Stack
+) -> tuple[Stack, Float[Array, "*batch modes"], Stack, Float[Array, "*batch"]]:
     r"""$\dot U$, $\mathrm d\ln s/\mathrm dt$, $\dot V$ and the speed of $\dot X = -A_L[X](\nabla E)$, unchecked.
 
     With $F = U^\top\nabla E\,V$ and $c_{ij} = 1/(s_i^{2/L} - s_j^{2/L})$ (in the limit $1/(2\ln(s_i/s_j))$ times the
@@ -141,19 +196,21 @@ def singular_field(
     values = xp.exp(logs)
     seen = seen_gradient(energy, left, values, right)
     rate = metric.rate
-    apart = 2 * (logs[:, None] - logs)
+    apart = 2 * (logs[..., :, None] - logs[..., None, :])
     shrunk = xp.where(rate > 0, xp.expm1(rate * apart) / xp.where(rate > 0, rate, 1.0), apart)
     same = apart == 0
     scaled = metric.scale * xp.exp(-2 * rate * logs)
-    weights = xp.where(same, 0.0, scaled / xp.where(same, 1.0, shrunk))
-    slopes = scaled * values * xp.diagonal(seen)
-    outer, inner = seen * values, values[:, None] * seen
-    turn_left, turn_right = weights * (outer + outer.T), weights * (inner + inner.T)
+    weights = xp.where(same, 0.0, scaled[..., None, :] / xp.where(same, 1.0, shrunk))
+    own = xp.diagonal(seen, axis1=-2, axis2=-1)
+    slopes = scaled * values * own
+    outer, inner = seen * values[..., None, :], values[..., :, None] * seen
+    turn_left, turn_right = weights * (outer + _turned(outer)), weights * (inner + _turned(inner))
     squares = values**2
-    power = xp.sum(weights * (squares[:, None] - squares) * seen**2) + xp.sum(scaled * squares * xp.diagonal(seen) ** 2)
+    gaps = squares[..., :, None] - squares[..., None, :]
+    power = xp.sum(weights * gaps * seen**2, axis=(-2, -1)) + xp.sum(scaled * squares * own**2, axis=-1)
     return left @ turn_left, -slopes, right @ turn_right, xp.sqrt(xp.maximum(power, 0.0))
 
 
-def orthonormalised(matrix: Matrix) -> Matrix:
+def orthonormalised(matrix: Stack) -> Stack:
     r"""One Newton step to the nearest orthogonal matrix: a defect $\varepsilon$ becomes $\tfrac34\varepsilon^2$."""
-    return matrix @ (1.5 * xp.eye(matrix.shape[1]) - 0.5 * (matrix.T @ matrix))
+    return matrix @ (1.5 * np.eye(matrix.shape[-1]) - 0.5 * (_turned(matrix) @ matrix))
