@@ -18,6 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("DEEPLINEAR_PROCESSORS", "1")
 
 import gc
+import importlib
 import shutil
 import signal
 import tempfile
@@ -51,8 +52,8 @@ CHECKED = ("core", "models", "probes", "dynamics", "exact", "following", "geomet
 """Layers whose annotations, shapes included, are checked at every call (but see `WHOLE`)."""
 
 # Formulas go through these files at every operation, and they annotate no array: they are read without the check.
-import deeplinear.core._integrate
-import deeplinear.core._xp  # noqa: F401
+for name in ("_xp", "_integrate"):
+    importlib.import_module(f"deeplinear.core.{name}")
 
 # Before the first import of the rest. Reading theory and experiments with their annotations made into checks, which
 # no test would use, takes every process ten seconds.
@@ -67,8 +68,8 @@ WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", 
 layers; checking it again takes a seventh of the time."""
 
 STEPS = ("test_balancing.py", "test_exponential.py", "test_flow.py", "test_logarithm.py", "test_upstairs.py")
-"""Files whose integrations evaluate a formula ten thousand times, which takes most of their time if each is checked; the
-tests of the formulas check them."""
+"""Files whose integrations evaluate a formula ten thousand times, most of whose time would be checks; the tests of the
+formulas check them."""
 
 LONG = ("experiments", "cli", "architecture")
 """Folders whose files take longest."""

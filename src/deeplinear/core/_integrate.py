@@ -241,7 +241,7 @@ class _Run(NamedTuple):
         times, time, y = self.times, path.time, path.state
         goal = times[-1]
         if self.method != "tsit5":
-            goal = times[xp.minimum(xp.sum(times <= time[:, None], axis=1), len(times) - 1)]
+            goal = entries(times, xp.minimum(xp.sum(times <= time[:, None], axis=1), len(times) - 1))
         gap = goal - time
         lands = path.step >= gap * (1 - 1e-13)
         h = xp.where(lands, gap, path.step)

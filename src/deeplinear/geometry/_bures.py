@@ -46,8 +46,8 @@ def bures_map(start: Any, end: Any) -> Matrix:
 
     Example:
         >>> bures_map(jnp.diag(jnp.array([4.0, 1.0])), jnp.diag(jnp.array([1.0, 9.0])))
-        Array([[0.5, 0. ],
-               [0. , 3. ]], dtype=float64)
+        array([[0.5, 0. ],
+               [0. , 3. ]])
     """
     where = "bures_map"
     return _map(*_pair(where, start, end))
@@ -94,7 +94,7 @@ def geometric_mean(first: Any, second: Any) -> Matrix:
 
     Example:
         >>> geometric_mean(4 * jnp.eye(1), 9 * jnp.eye(1))
-        Array([[6.]], dtype=float64)
+        array([[6.]])
     """
     return _mean(*_pair("geometric_mean", first, second, ("first", "second")))
 
@@ -175,7 +175,7 @@ def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times siz
 
     Example:
         >>> bures_geodesic(4 * jnp.eye(1), 9 * jnp.eye(1), 0.5)
-        Array([[6.25]], dtype=float64)
+        array([[6.25]])
     """
     where = "bures_geodesic"
     a, b = _pair(where, start, end)
@@ -306,9 +306,23 @@ def _definite(where: str, name: str, value: Any) -> Matrix:
     matrix = _symmetric(where, name, value)
     if is_concrete(matrix):
         values = np.linalg.eigvalsh(np.asarray(matrix))
-        if values[0] <= 0:
-            raise HypothesisError(f"{where}: {name} is positive definite", float(-values[0]), 0.0)
+        if values[0] <= 0 or not _has_factor(np.asarray(matrix)):
+            raise HypothesisError(
+                f"{where}: {name} is positive definite",
+                float(-values[0]),
+                0.0,
+                "Minus the smallest eigenvalue is told; one that is positive but lost in rounding is refused, too.",
+            )
     return matrix
+
+
+def _has_factor(matrix: np.ndarray) -> bool:
+    """Whether a symmetric matrix has a Cholesky factor in floating point."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 @formula

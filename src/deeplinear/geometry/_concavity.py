@@ -63,7 +63,7 @@ def concavity_spectrum(spectrum: Any, depth: float) -> Float[Array, "*batch mode
 
     Example:
         >>> concavity_spectrum([2.0, 2.0], math.inf).round(12)
-        Array([-0.5       , -0.16666667], dtype=float64)
+        array([-0.5       , -0.16666667])
     """
     hessian = entropy_hessian(spectrum, depth)
     return _scaled_eigenvalues(hessian, as_array(spectrum, float))

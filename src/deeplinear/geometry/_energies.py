@@ -25,10 +25,12 @@ from deeplinear.core import (
     HypothesisError,
     Matrix,
     as_array,
+    as_numbers,
     check_number,
     differentiable,
     entry,
     is_concrete,
+    is_program,
     over,
     put,
     xp,
@@ -112,7 +114,9 @@ class SpectralEnergy(AbstractSpectralEnergy):
     r"""$E(X) = \sum_i f(s_i)$ for a function of one variable.
 
     Args:
-        function: $f$, elementwise on an array. Pass a named function: a fresh lambda per call compiles anew.
+        function: $f$, elementwise on an array, written for NumPy or for JAX. In a transformation, and for `curvature`,
+            which differentiates $f'$, it must be written for JAX. Pass a named function: a fresh lambda per call
+            compiles anew.
         derivative: $f'$, elementwise.
 
     Example:
@@ -132,13 +136,13 @@ class SpectralEnergy(AbstractSpectralEnergy):
         self.derivative = derivative
 
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
-        return xp.sum(self.function(values))
+        return xp.sum(_numbers(self.function(values)))
 
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
-        return self.derivative(values)
+        return _numbers(self.derivative(values))
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
-        return xp.diag(jax.jvp(self.derivative, (values,), (xp.ones_like(values),))[1])
+        return xp.diag(_numbers(jax.jvp(self.derivative, (values,), (xp.ones_like(values),))[1]))
 
 
 class NegativeEntropy(AbstractSpectralEnergy):
@@ -255,8 +259,8 @@ def free_energy(energy: AbstractLoss, beta: object, depth: float) -> FreeEnergy 
     Example:
         >>> energy = free_energy(PowerEnergy(2.0), beta=1.0, depth=math.inf)
         >>> energy.gradient(jnp.sqrt(0.5) * jnp.eye(2)).round(12) + 0.0
-        Array([[0., 0.],
-               [0., 0.]], dtype=float64)
+        array([[0., 0.],
+               [0., 0.]])
     """
     if isinstance(energy, AbstractSpectralEnergy):
         return SpectralFreeEnergy(energy, beta, depth)
@@ -307,6 +311,11 @@ class Scaled(AbstractLoss):
     @property
     def kind(self) -> str:
         return self.energy.kind
+
+
+def _numbers(found: Any) -> Any:
+    """What a function of the user's gives, which may be written for JAX, as an array of NumPy where it can be."""
+    return found if is_program(found) else as_numbers(found)
 
 
 def _check_energy(where: str, energy: object, kind: type[AbstractLoss]) -> None:

@@ -75,7 +75,7 @@ def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"
 
     Example:
         >>> entropy_gradient([3.0, 1.2, 0.4], math.inf).round(9)
-        Array([0.47158217, 0.85423544, 1.40042742], dtype=float64)
+        array([0.47158217, 0.85423544, 1.40042742])
     """
     return spectrum_slope(_spectrum("entropy_gradient", spectrum, depth), 1 / depth)
 

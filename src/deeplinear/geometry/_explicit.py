@@ -139,7 +139,7 @@ def explicit_geodesic(start: Any, end: Any, depth: float, *, normalised: bool = 
     Example:
         >>> path = explicit_geodesic(jnp.eye(1), 4 * jnp.eye(1), 2)
         >>> path.points(0.5), round(path.length, 12)
-        (Array([[2.25]], dtype=float64), 1.414213562373)
+        (array([[2.25]]), 1.414213562373)
     """
     where = "explicit_geodesic"
     a, b = checked_ends(where, start, end, depth)

@@ -65,7 +65,7 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
 
     Example:
         >>> balanced_layers([2.0], [jnp.eye(1)] * 4)[2]
-        Array([[2.]], dtype=float64)
+        array([[2.]])
     """
     where = "balanced_layers"
     values = as_array(checked_layer(where, "strengths", strengths), float)
@@ -96,8 +96,8 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *,
     Example:
         >>> first, second = balanced_lift(jnp.diag(jnp.array([4.0, 9.0])), 2)
         >>> (second @ first).round(12)
-        Array([[4., 0.],
-               [0., 9.]], dtype=float64)
+        array([[4., 0.],
+               [0., 9.]])
     """
     where = "balanced_lift"
     depth = int(checked_depth(where, depth, finite=True))

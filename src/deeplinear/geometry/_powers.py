@@ -56,8 +56,8 @@ def power_derivative(matrix: Any, direction: Any, exponent: float) -> Matrix:
 
     Example:
         >>> power_derivative(jnp.diag(jnp.array([4.0, 9.0])), jnp.ones((2, 2)), 0.5).round(12)
-        Array([[0.25      , 0.2       ],
-               [0.2       , 0.16666667]], dtype=float64)
+        array([[0.25      , 0.2       ],
+               [0.2       , 0.16666667]])
     """
     where = "power_derivative"
     point, vector = checked_point(where, "matrix", matrix), checked_point(where, "direction", direction)

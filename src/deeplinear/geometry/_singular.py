@@ -64,7 +64,7 @@ def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
 
     Example:
         >>> singular_derivative(jnp.diag(jnp.array([2.0, 1.0])), jnp.array([[0.5, 3.0], [0.0, 0.25]])).values
-        Array([0.5 , 0.25], dtype=float64)
+        array([0.5 , 0.25])
     """
     where = "singular_derivative"
     x, z = checked_point(where, "point", point), checked_point(where, "velocity", velocity)

@@ -174,7 +174,7 @@ def line_defect(start: Any, end: Any) -> Float[Array, " hidden"]:
 
     Example:
         >>> line_defect((jnp.eye(2), jnp.eye(2)), (2 * jnp.eye(2), 2 * jnp.eye(2)))
-        Array([0.], dtype=float64)
+        array([0.])
     """
     where = "line_defect"
     first, last = _checked_layers(where, "start", start), _checked_layers(where, "end", end)
@@ -265,7 +265,7 @@ def direction_defect(params: Any, covector: Any) -> Float[Array, " hidden"]:
 
     Example:
         >>> direction_defect((jnp.eye(2), jnp.eye(2)), jnp.array([[1.0, 2.0], [0.0, 1.0]])).round(9)
-        Array([5.65685425], dtype=float64)
+        array([5.65685425])
     """
     where = "direction_defect"
     layers = _checked_layers(where, "params", params)
