@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float
 
 from deeplinear.core import Array, as_array, check_finite, check_x64, checked_layer, entry, formula, xp
@@ -111,12 +110,12 @@ def dominance_threshold(depth: float) -> float:
     if rate >= 0.5:
         return math.inf
 
+    import scipy.optimize
+
     grid = np.linspace(0.5, 30.0, 60)
-    first = int(np.argmax(np.asarray(_margin(xp.asarray(grid, dtype=float), rate)) < 0))
+    first = int(np.argmax(_margin(grid, rate) < 0))
     bracket = (grid[first - 1], grid[first])
-    root = scipy.optimize.root_scalar(
-        lambda u: float(_margin(xp.asarray(u, dtype=float), rate)), bracket=bracket, method="brentq"
-    )
+    root = scipy.optimize.root_scalar(lambda u: float(_margin(np.asarray(u), rate)), bracket=bracket, method="brentq")
     return math.exp(root.root)
 
 

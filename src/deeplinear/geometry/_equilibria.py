@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float
 
 from deeplinear.core import (
@@ -316,6 +315,8 @@ def _crossing(energy: AbstractSpectralEnergy, push: float) -> float:
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    import scipy.optimize
+
     return float(scipy.optimize.root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-14).root)
 
 

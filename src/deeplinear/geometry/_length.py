@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.interpolate
 from jaxtyping import Float
 
 from deeplinear.core import (
@@ -184,6 +183,8 @@ def _through_samples(where: str, curve: Any, times: Any, velocity: Any) -> tuple
     check_finite(where, "times", moments)
     if np.any(np.diff(moments) <= 0):
         raise ValueError(f"{where}: times must be increasing, but are {times!r}.")
+    import scipy.interpolate
+
     if velocity is None:
         spline = scipy.interpolate.CubicSpline(moments, samples)
     else:
