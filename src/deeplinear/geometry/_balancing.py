@@ -148,7 +148,7 @@ def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[
     if depth < 2:
         raise ValueError(f"{where}: depth must be at least 2, but is {depth}: a single layer has nothing to balance.")
     if descent == "ambient":
-        return np.asarray(2.0)
+        return xp.asarray(2.0)
     return _group_rate(matrix, 2 / depth, 1 - math.cos(math.pi / depth))
 
 
@@ -200,8 +200,17 @@ def balancing_flow(
     check_number(where, "atol", atol, above=0)
     if descent == "ambient":
         _check_full_rank(where, layers)
-    records, least, finished, steps = _follow(layers, ts, rtol, atol, descent)
-    return Balancing(ts, *records, least, RESULTS.completed if bool(finished) else RESULTS.step_limit, int(steps))
+    states, (norms, imbalances, drift), least, finished, steps = _follow(layers, ts, rtol, atol, descent)
+    return Balancing(
+        ts,
+        states,
+        norms,
+        imbalances,
+        drift,
+        least,
+        RESULTS.completed if bool(finished) else RESULTS.step_limit,
+        int(steps),
+    )
 
 
 @entry(instead="call it outside of jit, vmap and grad; minimal_fibre_norm can be traced", bounded=("params",))
@@ -287,7 +296,7 @@ def _follow(
     rtol: Float[Array, ""] | float,
     atol: Float[Array, ""] | float,
     descent: Descent,
-) -> tuple[tuple[Any, ...], Array, Array, Array]:
+) -> tuple[Any, Any, Array, Array, Array]:
     """Layers, squared norms, imbalances and drift at the times, the least norm, the end, the number of steps."""
     field = _group if descent == "group" else _ambient
     found = integrate(field, layers, times, rtol=rtol, atol=atol)
@@ -301,7 +310,7 @@ def _follow(
         )
 
     least = minimal_fibre_norm(product, len(layers))
-    return (found.states, *over(record)(found.states)), least, found.finished, found.steps
+    return found.states, over(record)(found.states), least, found.finished, found.steps
 
 
 @formula

@@ -20,6 +20,7 @@ from deeplinear.core import (
     entry,
     is_program,
     near_name,
+    xp,
 )
 from deeplinear.geometry._energies import AbstractSpectralEnergy, NegativeEntropy
 from deeplinear.geometry._metric import Metric
@@ -155,7 +156,7 @@ def matrix_flow(
     limits = Limits(*map(float, (*numbers, FLAT if depth > 1 else -1.0, rtol, atol)))
     if coordinates == "singular":
         for one in starts:
-            refuse_repeated(where, np.linalg.svd(one, compute_uv=False))
+            refuse_repeated(where, xp.asarray(np.linalg.svd(one, compute_uv=False)))
     runner = Runner(metric, outputs, limits, chart, solver, steps, coordinates == "auto", is_program(start, energy))
     logs = [Log(len(outputs), starts.shape[-1], points) for _ in starts]
     runner.run(energies, starts, logs, progress)

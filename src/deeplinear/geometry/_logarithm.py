@@ -101,8 +101,9 @@ class Connection:
         points, velocities = form.points(ts), form.velocities(ts)
         momenta = velocities
         if self.depth != 1:
-            momenta = momenta_of(float(metric.rate), points, velocities)[0] / float(metric.scale)
-        return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], np.asarray(0), COMPLETE)
+            lowered, _ = momenta_of(float(metric.rate), np.asarray(points), np.asarray(velocities))
+            momenta = xp.asarray(lowered / float(metric.scale))
+        return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], xp.asarray(0), COMPLETE)
 
 
 @entry(instead="call it outside of jit, vmap and grad; geodesic_field can be traced")

@@ -166,9 +166,8 @@ class Runner:
             part = starts[first : first + width]
             full = np.concatenate([part, np.repeat(part[-1:], lacking, axis=0)])
             begins = np.where(np.arange(width) < len(members), 0.0, self.outputs[-1])
-            stretch = jax.device_get(
-                _many(self.metric, batch, full, self.outputs, begins, self.limits, self.chart, self.solver, self.steps)
-            )
+            place: tuple[Any, Any, Any, Any, Any, Any] = (self.metric, batch, full, self.outputs, begins, self.limits)
+            stretch = jax.device_get(_many(*place, self.chart, self.solver, self.steps))
             found += [Stretch(*(leaf[position] for leaf in stretch)) for position in range(len(members))]
         return found
 
@@ -184,9 +183,16 @@ class Runner:
     ) -> Stretch:
         """Stretches of members with one energy, members first."""
         steps = min(self.steps, PLAIN)
-        place = (self.metric, as_numbers(energy), starts, self.outputs, begin, limits, chart, self.solver)
+        place: tuple[Any, Any, Any, Any, Any, Any] = (
+            self.metric,
+            as_numbers(energy),
+            starts,
+            self.outputs,
+            begin,
+            limits,
+        )
         with quietly(), within_run():
-            return _follow(*place, steps, lengths, watch)
+            return _follow(*place, chart, self.solver, steps, xp.asarray(lengths), watch)
 
     def _finish(self, energy: AbstractLoss, start: np.ndarray, log: Log, chart: str, stretch: Any) -> None:
         """Follow one member to its end, given its first stretch if that is known."""
@@ -229,8 +235,8 @@ class Runner:
         )
         begin, length = np.asarray(log.time), np.full(1, log.length)
         if log.steps >= PLAIN or self.on_accelerator:
-            place = (self.metric, energy, point[None], self.outputs, begin, limits, chart, self.solver)
-            found = jax.device_get(_one(*place, np.asarray(limit), length))
+            place: tuple[Any, Any, Any, Any, Any, Any] = (self.metric, energy, point[None], self.outputs, begin, limits)
+            found = jax.device_get(_one(*place, chart, self.solver, np.asarray(limit), xp.asarray(length)))
         else:
             found = self._followed(energy, point[None], begin, limits, chart, length)
         return Stretch(*(leaf[0] for leaf in found))
@@ -324,7 +330,7 @@ def _many(
 ) -> Stretch:
     """Several members in lock-step, each with its own steps."""
     follow = lambda energy, start, begin: _follow(  # noqa: E731
-        metric, energy, start[None], times, begin, limits, kind, solver, steps, np.zeros(1)
+        metric, energy, start[None], times, begin, limits, kind, solver, steps, xp.zeros(1)
     )
     return jax.tree.map(lambda leaf: leaf[:, 0], jax.vmap(follow)(energies, starts, begins))
 

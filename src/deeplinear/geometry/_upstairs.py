@@ -130,7 +130,7 @@ def balanced_geodesic(
         rest = [np.asarray(part)[None] for part in (found.time, *found.end)]
     else:
         rest = [part[:0] for part in seen] if np.any(reached) else [np.asarray(x)[None] for x in (0.0, layers, moves)]
-    kept = (np.concatenate([part[reached], more]) for part, more in zip(seen, rest, strict=True))
+    kept = (xp.asarray(np.concatenate([part[reached], more])) for part, more in zip(seen, rest, strict=True))
     status = SINGULAR if int(found.event) >= 0 else LIMIT
     return BalancedGeodesic(*kept, end_time=found.time, steps=found.steps, status=status)
 
