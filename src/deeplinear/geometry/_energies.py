@@ -106,8 +106,8 @@ class PowerEnergy(AbstractSpectralEnergy):
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return values ** (self.power - 1)
 
-    def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
-        return xp.diag((self.power - 1) * values ** (self.power - 2))
+    def spectral_hessian(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:
+        return _diagonal((self.power - 1) * values ** (self.power - 2))
 
 
 class SpectralEnergy(AbstractSpectralEnergy):
@@ -141,8 +141,8 @@ class SpectralEnergy(AbstractSpectralEnergy):
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return _numbers(self.derivative(values))
 
-    def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
-        return xp.diag(_numbers(jax.jvp(self.derivative, (values,), (xp.ones_like(values),))[1]))
+    def spectral_hessian(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:
+        return _diagonal(_numbers(jax.jvp(self.derivative, (values,), (xp.ones_like(values),))[1]))
 
 
 class NegativeEntropy(AbstractSpectralEnergy):
@@ -167,7 +167,7 @@ class NegativeEntropy(AbstractSpectralEnergy):
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return -spectrum_slope(values, self.rate)
 
-    def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
+    def spectral_hessian(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:
         return -spectrum_curve(values, self.rate)
 
 
@@ -196,7 +196,7 @@ class SpectralFreeEnergy(AbstractSpectralEnergy):
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return self.energy.spectral_gradient(values) + self.entropic.spectral_gradient(values) / self.beta
 
-    def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
+    def spectral_hessian(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:
         return self.energy.spectral_hessian(values) + self.entropic.spectral_hessian(values) / self.beta
 
 
@@ -313,6 +313,17 @@ class Scaled(AbstractLoss):
         return self.energy.kind
 
 
+def takes_stacks(energy: AbstractSpectralEnergy) -> bool:
+    """Whether a spectral energy is one of this file, which take stacked spectra too."""
+    if isinstance(energy, SpectralFreeEnergy):
+        return takes_stacks(energy.energy)
+    return isinstance(energy, PowerEnergy | SpectralEnergy | NegativeEntropy)
+
+
+def _diagonal(values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:
+    return values[..., None] * np.eye(values.shape[-1])
+
+
 def _numbers(found: Any) -> Any:
     """What a function of the user's gives, which may be written for JAX, as an array of NumPy where it can be."""
     return found if is_program(found) else as_numbers(found)
@@ -395,7 +406,8 @@ def _quotients(energy: AbstractSpectralEnergy, values: Float[Array, " modes"]) -
     every = slice(None)
     way = put(way, (pairs, every, i), middle[:, None] + shift)
     way = put(way, (pairs, every, j), middle[:, None] - shift)
-    bend = over(over(energy.spectral_hessian))(way)
+    hessian = energy.spectral_hessian if takes_stacks(energy) else over(over(energy.spectral_hessian))
+    bend = hessian(way)
     mean = xp.sum(0.5 * xp.asarray(WEIGHTS) * (bend[pairs, :, i, i] - bend[pairs, :, i, j]), axis=-1)
     quotient = xp.where(near, mean, (slopes[i] - slopes[j]) / xp.where(near, 1.0, 2 * half))
     return put(put(xp.zeros((size, size)), (i, j), quotient), (j, i), quotient)

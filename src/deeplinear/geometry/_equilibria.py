@@ -31,6 +31,7 @@ from deeplinear.core import (
     entry,
     formula,
     is_concrete,
+    quietly,
     xp,
 )
 from deeplinear.geometry._energies import AbstractSpectralEnergy, PowerEnergy, SpectralEnergy, SpectralFreeEnergy
@@ -281,8 +282,9 @@ def _split(u: Any, size: Any, low: Any, rate: Any) -> Float[Array, "..."]:
 def _forces(energy: AbstractSpectralEnergy) -> tuple[np.ndarray, np.ndarray]:
     r"""$s f'(s)$ over a wide grid of $\ln s$, where it is finite."""
     logs = np.linspace(-REACH, REACH, 6001)
-    values = xp.exp(xp.asarray(logs, dtype=float))
-    force = np.asarray(values * energy.spectral_gradient(values))  # of a sum of f(s_i): elementwise
+    with quietly():
+        values = xp.exp(xp.asarray(logs))
+        force = np.asarray(values * energy.spectral_gradient(values))  # of a sum of f(s_i): elementwise
     kept = np.isfinite(force)
     return logs[kept], force[kept]
 

@@ -15,15 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, formula, is_concrete, over, xp
-from deeplinear.geometry._energies import (
-    AbstractSpectralEnergy,
-    FreeEnergy,
-    NegativeEntropy,
-    PowerEnergy,
-    Scaled,
-    SpectralEnergy,
-    SpectralFreeEnergy,
-)
+from deeplinear.geometry._energies import AbstractSpectralEnergy, FreeEnergy, Scaled, takes_stacks
 from deeplinear.geometry._metric import Metric, Stack, checked_point
 from deeplinear.models import AbstractLoss, Completion, SquaredDistance
 
@@ -136,17 +128,11 @@ def gradients(energy: AbstractLoss, points: Stack) -> Stack:
     return over(energy.gradient)(points)
 
 
-ELEMENTWISE = PowerEnergy | SpectralEnergy | NegativeEntropy
-"""Spectral energies that take stacked spectra."""
-
-
 def spectral_slopes(
     energy: AbstractSpectralEnergy, values: Float[Array, "*batch modes"]
 ) -> Float[Array, "*batch modes"]:
     """Derivatives of a spectral energy by the singular values, of one spectrum or of stacked ones."""
-    if isinstance(energy, SpectralFreeEnergy):
-        return spectral_slopes(energy.energy, values) + spectral_slopes(energy.entropic, values) / energy.beta
-    if values.ndim == 1 or isinstance(energy, ELEMENTWISE):
+    if values.ndim == 1 or takes_stacks(energy):
         return energy.spectral_gradient(values)
     flat = over(energy.spectral_gradient)(values.reshape(-1, values.shape[-1]))
     return flat.reshape(values.shape)
@@ -158,9 +144,9 @@ def energy_values(energy: AbstractLoss, points: Stack) -> Float[Array, "*batch"]
         return 0.5 * xp.sum(gradients(energy, points) ** 2, axis=(-2, -1))
     if isinstance(energy, Scaled):
         return energy.factor * energy_values(energy.energy, points)
-    if isinstance(energy, FreeEnergy | SpectralFreeEnergy):
+    if isinstance(energy, FreeEnergy):
         return energy_values(energy.energy, points) + energy_values(energy.entropic, points) / energy.beta
-    if isinstance(energy, ELEMENTWISE):
+    if isinstance(energy, AbstractSpectralEnergy) and takes_stacks(energy):
         return energy.spectral_value(xp.linalg.svd(points, compute_uv=False))
     flat = points.reshape(-1, *points.shape[-2:])
     return over(energy.value)(flat).reshape(points.shape[:-2])
