@@ -18,7 +18,7 @@ from deeplinear.geometry import Metric, PowerEnergy, Scaled, _stretches, free_en
 from deeplinear.geometry._charts import descent
 from deeplinear.geometry._flow import Coordinates
 from deeplinear.geometry._stretches import Limits, Log, Runner
-from deeplinear.models import Completion, SquaredDistance
+from deeplinear.models import Completion, Regression, SquaredDistance
 
 TIGHT = {"rtol": 1e-11, "atol": 1e-13}
 FOLLOWED = 1e-9
@@ -222,6 +222,36 @@ def test_members_together_are_members_alone(seed: int, monkeypatch: pytest.Monke
         np.testing.assert_allclose(log.end, alone.end[member], atol=1e-12)
         np.testing.assert_allclose(log.lengths, alone.lengths[member], atol=1e-12)
         assert log.status == alone.status[member] and log.time == 1.5
+
+
+def test_a_long_run_goes_on_as_a_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same outputs; the steps that are allowed are those of both parts."""
+    energy, start = drawn(np.random.default_rng(seed))
+    times = [0.0, 0.4, 1.5]
+    plain = matrix_flow(energy, start, 3, times, coordinates="matrix", **TIGHT)
+    monkeypatch.setattr(_stretches, "PLAIN", 10)
+    found = matrix_flow(energy, start, 3, times, coordinates="matrix", **TIGHT)
+    assert found.status == plain.status == ("time limit",) and found.steps > 12
+    for name in ("points", "spectra", "energies", "lengths", "end"):
+        np.testing.assert_allclose(getattr(found, name), getattr(plain, name), atol=FOLLOWED, err_msg=name)
+    short = matrix_flow(energy, start, 3, times, coordinates="matrix", steps=12, **TIGHT)
+    assert short.status == ("step limit",) and short.steps == 12 and 0 < short.end_times < 1.5
+
+
+def test_members_alone_are_members_of_a_crowd(seed: int) -> None:
+    """Each to the last bit, in all coordinates: also one that has no stacked gradient of its own."""
+    rng = np.random.default_rng(seed)
+    energy, _ = drawn(rng)
+    energies = [energy, Scaled(energy, 2.0), free_energy(energy, 2.0, 3), free_energy(PowerEnergy(1.5), 2.0, 3)]
+    energies.append(Regression(np.diag([1.0, 2.0, 0.5]), rng.standard_normal((3, 3))))
+    starts = rng.standard_normal((4, 3, 3))
+    for one in energies:
+        together = matrix_flow(one, starts, 3, [0.1, 0.5])
+        for k, start in enumerate(starts):
+            alone = matrix_flow(one, start, 3, [0.1, 0.5])
+            assert together.status[k] == alone.status[0]
+            for name in ("points", "spectra", "energies", "lengths", "end", "gradients", "steps", "end_times"):
+                np.testing.assert_array_equal(getattr(together, name)[k], getattr(alone, name), err_msg=name)
 
 
 def test_implicit_steps_pass_stiff_stretches(monkeypatch: pytest.MonkeyPatch) -> None:

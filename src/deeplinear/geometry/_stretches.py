@@ -196,10 +196,10 @@ class Runner:
 
     def _finish(self, energy: AbstractLoss, start: np.ndarray, log: Log, chart: str, stretch: Any) -> None:
         """Follow one member to its end, given its first stretch if that is known."""
-        first = True
+        first, left = True, self.steps
         log.switches += int(chart != self.chart)
         while True:
-            limit = self.steps if self.on_accelerator or log.steps >= PLAIN else min(self.steps, PLAIN)
+            limit = left if self.on_accelerator or log.steps >= PLAIN else min(left, PLAIN)
             if stretch is None:
                 stretch = self._stretch(energy, start if first else log.end, log, chart, limit)
             log.add(stretch, self.outputs, first)
@@ -208,8 +208,8 @@ class Runner:
             goes_on = int(stretch.code) == RUNNING and not bool(stretch.finished)
             # Steps can become smaller than rounding, not for lack of steps, where singular values pass close by.
             stuck = goes_on and int(stretch.steps) < limit and chart == "singular"
-            if goes_on and not stuck and limit < self.steps:  # the rest as a program
-                first, stretch = False, None
+            if goes_on and not stuck and limit < left:  # the rest as a program
+                first, stretch, left = False, None, left - int(stretch.steps)
                 continue
             if int(stretch.code) != CHANGE and not (stuck and self.may_switch):
                 break
@@ -223,7 +223,7 @@ class Runner:
             log.stays = log.stays or stuck
             chart = "matrix" if chart == "singular" else "singular"
             log.switches += int(chart != self.chart)
-            first, stretch = False, None
+            first, stretch, left = False, None, self.steps
         reached = bool(stretch.finished) or int(stretch.code) != RUNNING
         log.status = STATUS[int(stretch.code)] if reached else "step limit"
 
