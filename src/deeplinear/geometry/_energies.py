@@ -121,8 +121,8 @@ class SpectralEnergy(AbstractSpectralEnergy):
 
     Example:
         >>> SpectralEnergy(jnp.exp, jnp.exp).gradient(jnp.diag(jnp.array([2.0, 1.0]))).round(6)
-        Array([[7.389056, 0.      ],
-               [0.      , 2.718282]], dtype=float64)
+        array([[7.389056, 0.      ],
+               [0.      , 2.718282]])
     """
 
     function: Callable[[Array], Array] = eqx.field(static=True)
