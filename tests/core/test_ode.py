@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
 from deeplinear.core import AbstractField, AbstractIntegrator, Exponential, Stabilised, kvaerno5, phi
-from deeplinear.core._coefficients import DOPRI8, TSIT5
+from deeplinear.core._coefficients import DOPRI8, KVAERNO5, TSIT5
 from zoo import ALL_INTEGRATORS
 
 
@@ -175,6 +175,14 @@ def test_an_implicit_step_counts_no_gradients() -> None:
     step = kvaerno5().step(field, start, field(start), jnp.asarray(0.1), jnp.ones(()), jnp.asarray(1e-9))
     np.testing.assert_allclose(step.y, np.exp(-0.1), rtol=1e-8)
     assert int(step.evaluations) == 0
+
+
+def test_the_coefficients_of_the_implicit_method_are_those_of_diffrax() -> None:
+    known = diffrax.Kvaerno5.tableau
+    assert KVAERNO5.rows == tuple(tuple(row.tolist()) for row in known.a_lower)
+    assert KVAERNO5.guesses == tuple(tuple(row.tolist()) for row in known.a_predictor)
+    assert KVAERNO5.error == tuple(known.b_error.tolist())
+    assert known.a_diagonal.tolist() == [0.0, *[KVAERNO5.diagonal] * 6]
 
 
 def test_an_exponential_step_is_exact_for_a_chain_whose_far_end_is_many_links_away() -> None:

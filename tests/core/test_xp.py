@@ -31,6 +31,7 @@ def halved(x: Any) -> Any:
 FORMULAS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "namespace": (lambda a, b: xp.sum(xp.exp(a) @ b) / xp.linalg.norm(b), (SQUARE, VECTOR)),
     "special": (lambda a: core.special.entr(xp.abs(a)), (SQUARE,)),
+    "splinalg": (lambda a, b: core.splinalg.solve_triangular(a @ a.T, b, lower=True, trans="T"), (SQUARE, VECTOR)),
     "lists": (lambda a, b: xp.stack([a, 2 * b]), (VECTOR, VECTOR)),
     "put": (lambda a, b: core.put(a, (slice(None), 1), b), (SQUARE, VECTOR)),
     "add_at": (lambda a: core.add_at(a, np.array([0, 0, 2]), 1.0), (VECTOR,)),

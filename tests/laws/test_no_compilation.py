@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 DRAWS = "draws random numbers"
-FIELD = "follows a field of the user's, written for JAX"
 ENERGY = "differentiates an energy of the user's"
 
 PROGRAMS: dict[str, dict[str, str]] = {
-    "core": {"integrate": FIELD},
+    "core": {},
+    "geometry": {},
     "models": {
         "Aligned": DRAWS,
         "Cumulative": DRAWS,

@@ -53,7 +53,7 @@ def test_given_layers() -> None:
         "geometry/equation-3.37": STATUS.erratum,
         "geometry/equation-3.4": STATUS.erratum,
     }
-    flat = tuple(layer.at[0].set(0.0) for layer in params)
+    flat = tuple(np.vstack([0 * layer[:1], layer[1:]]) for layer in params)
     assert {v.status for v in examine(problem, flat, checks)} == {STATUS.unmet}
 
 

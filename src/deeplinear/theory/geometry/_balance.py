@@ -5,12 +5,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.geometry import balance, balancing_flow, balancing_velocity, gaussian_imbalance, minimal_fibre_norm
 from deeplinear.models import Completion, DeepLinear, Problem, SquaredDistance
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -42,12 +40,12 @@ class Pulled:
 
     @property
     def params(self) -> Params:
-        return _on_device(self.layers)
+        return _arrays(self.layers)
 
     @property
     def pull(self) -> np.ndarray:
         """That gradient as it is."""
-        return np.asarray(self.problem.loss.gradient(jnp.asarray(times(self.layers), dtype=float)))
+        return np.asarray(self.problem.loss.gradient(xp.asarray(times(self.layers))))
 
 
 def adopt_pulled(problem: Problem, params: Params) -> Pulled:
@@ -60,10 +58,8 @@ def _draw_pulled(rng: np.random.Generator) -> Pulled:
     """Four layers of width 3, and some entries of a target."""
     target, mask = rng.standard_normal((3, 3)), (rng.random((3, 3)) < 0.6).astype(float)
     mask[0, 0] = 1.0
-    problem = Problem(
-        DeepLinear((3,) * 5), Completion(jnp.asarray(target, dtype=float), jnp.asarray(mask, dtype=float))
-    )
-    return adopt_pulled(problem, tuple(jnp.asarray(w, dtype=float) for w in draw_layers(rng, 3, 4)))
+    problem = Problem(DeepLinear((3,) * 5), Completion(target, mask))
+    return adopt_pulled(problem, _arrays(draw_layers(rng, 3, 4)))
 
 
 def _another_pull(rng: np.random.Generator) -> Pulled:
@@ -111,7 +107,7 @@ def _measure_gradient(instance: Pulled) -> Measured:
 
     def energy(step: float) -> float:
         layers = tuple(w + step * v for w, v in zip(instance.layers, moves, strict=True))
-        return float(instance.problem.loss.value(jnp.asarray(times(layers), dtype=float)))
+        return float(instance.problem.loss.value(xp.asarray(times(layers))))
 
     slope = (8 * (energy(h) - energy(-h)) - (energy(2 * h) - energy(-2 * h))) / (12 * h)
     size = math.sqrt(sum(float(np.sum(g**2)) for g in found)) * math.sqrt(sum(float(np.sum(v**2)) for v in moves))
@@ -184,9 +180,8 @@ def _laws(layers: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [a @ a.T - b.T @ b for a, b in itertools.pairwise(layers)]
 
 
-@eqx.filter_jit
-def _gradient(problem: Problem, params: Params) -> Params:
-    return problem.gradient(params)
+def _arrays(layers: Layers) -> Params:
+    return tuple(xp.asarray(layer) for layer in layers)
 
 
 def _measure_invariants(instance: Pulled) -> Measured:
@@ -198,7 +193,7 @@ def _measure_invariants(instance: Pulled) -> Measured:
         return tuple(part.reshape(shape) for part, shape in zip(np.split(flat, cuts), shapes, strict=True))
 
     def field(t: float, flat: np.ndarray) -> np.ndarray:
-        return -np.concatenate([np.asarray(g).ravel() for g in _gradient(instance.problem, _on_device(unpacked(flat)))])
+        return -np.concatenate([np.asarray(g).ravel() for g in instance.problem.gradient(_arrays(unpacked(flat)))])
 
     start = np.concatenate([layer.ravel() for layer in instance.layers])
     run = scipy.integrate.solve_ivp(field, (0.0, LAST), start, "DOP853", t_eval=TIMES, rtol=1e-11, atol=1e-12)
@@ -210,16 +205,10 @@ def _measure_invariants(instance: Pulled) -> Measured:
     return Measured({CHANGE: worst / size}, facts={"distance moved": moved})
 
 
-def _on_device(layers: Layers) -> Params:
-    return tuple(jnp.asarray(layer, dtype=float) for layer in layers)
-
-
 def _draw_flow(rng: np.random.Generator, decay: float = 0.0) -> Pulled:
     """Three layers of width 2 that are not balanced, and a target."""
-    problem = Problem(
-        DeepLinear((2, 2, 2, 2)), SquaredDistance(jnp.asarray(rng.standard_normal((2, 2)), dtype=float)), decay
-    )
-    return adopt_pulled(problem, _on_device(tuple(0.7 * w for w in draw_layers(rng, 2, 3))))
+    problem = Problem(DeepLinear((2, 2, 2, 2)), SquaredDistance(rng.standard_normal((2, 2))), decay)
+    return adopt_pulled(problem, _arrays(tuple(0.7 * w for w in draw_layers(rng, 2, 3))))
 
 
 INVARIANTS = Check(

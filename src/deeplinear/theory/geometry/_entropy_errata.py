@@ -5,9 +5,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import xp
 from deeplinear.geometry import (
     PowerEnergy,
     Scaled,
@@ -426,7 +426,7 @@ def _measure_sensing(places: Sequence[Place]) -> list[Measured]:
         matrices = np.stack([np.roll(place.other, k) for k in range(3)])
         labels = np.arange(1.0, 4.0)
         loss = Scaled(Sensing(matrices, labels), 2.0)
-        gradient = np.asarray(loss.gradient(jnp.asarray(place.point, dtype=float)))
+        gradient = np.asarray(loss.gradient(xp.asarray(place.point)))
 
         def energy(x: np.ndarray) -> float:
             return float(np.sum((np.einsum("kij,ij->k", matrices, x) - labels) ** 2))  # noqa: B023

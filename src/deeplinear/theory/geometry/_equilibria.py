@@ -5,12 +5,11 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from scipy.integrate import solve_ivp
 
+from deeplinear.core import xp
 from deeplinear.geometry import (
     FreeEnergy,
     PowerEnergy,
@@ -198,16 +197,16 @@ REMARK = {
 
 
 def _falling(s: Array) -> Array:
-    return jnp.exp(-s)
+    return xp.exp(-s)
 
 
 def _falling_slope(s: Array) -> Array:
-    return -jnp.exp(-s)
+    return -xp.exp(-s)
 
 
 @functools.cache
 def _energies() -> tuple[SpectralEnergy, SpectralEnergy]:
-    return SpectralEnergy(jnp.exp, jnp.exp), SpectralEnergy(_falling, _falling_slope)
+    return SpectralEnergy(xp.exp, xp.exp), SpectralEnergy(_falling, _falling_slope)
 
 
 def _measure_remark(balances: Sequence[Balance]) -> list[Measured]:
@@ -350,11 +349,6 @@ class Unobserved:
 UNBOUNDED = {"β(F at an entry of 10⁸ less F at an entry of 1) over (d-1) ln 10⁸": -0.7}
 
 
-@jax.jit
-def _value(energy: FreeEnergy, point: Array) -> Array:
-    return energy.value(point)
-
-
 def _measure_unbounded(cases: Sequence[Unobserved]) -> list[Measured]:
     measured = []
     for case in cases:
@@ -363,7 +357,7 @@ def _measure_unbounded(cases: Sequence[Unobserved]) -> list[Measured]:
         for size in (1.0, 1e8):
             point = case.target.copy()
             point[case.entry] = size
-            values.append(float(_value(energy, jnp.asarray(point, dtype=float))))
+            values.append(float(energy.value(xp.asarray(point))))
         fall = float((values[1] - values[0]) * case.beta / ((len(case.target) - 1) * math.log(1e8)))
         measured.append(Measured(dict.fromkeys(UNBOUNDED, fall), facts={"fall": values[1] - values[0]}))
     return measured

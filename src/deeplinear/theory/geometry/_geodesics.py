@@ -4,10 +4,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import xp
 from deeplinear.geometry import Metric, geodesic, geodesic_field_sum, gram_power_derivative, layer_exponents
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._geodesics_errata import DEEP, FULL, QUOTIENT, mistold, motion, quadratic, slope
@@ -29,8 +28,6 @@ TIMES = np.array([0.4, 1.0])
 
 INTEGRATED = 1e-10
 """What an integration at tolerance 1e-12 misses over a unit of time."""
-
-field_sum = jax.jit(geodesic_field_sum)
 
 
 def fitted_velocity(place: Place, share: float = 0.6) -> np.ndarray:
@@ -170,10 +167,10 @@ def _measure_equations(instances: Sequence[Place]) -> list[Measured]:
         velocity, force = motion(place)
         size, strength = (max(float(np.max(np.abs(v))), 1e-300) for v in (velocity, force))
         wanted = operator(place.point, place.vector, depth)
-        summed = field_sum(
+        summed = geodesic_field_sum(
             layer_exponents(Metric(place.depth)),
-            jnp.asarray(place.point, dtype=float),
-            jnp.asarray(place.vector, dtype=float),
+            xp.asarray(place.point),
+            xp.asarray(place.vector),
         )
         residuals = {
             VELOCITY: float(np.max(np.abs(velocity - wanted))) / size,

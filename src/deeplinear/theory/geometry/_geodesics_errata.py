@@ -4,18 +4,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import xp
 from deeplinear.geometry import Metric, geodesic_field
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.geometry._matrices import Place, adopt_place, draw_place
 
 QUOTIENT = 1e-8
 """Relative error allowed to gradients by difference quotients."""
-
-field = jax.jit(geodesic_field)
 
 
 def spectral_weights(values: np.ndarray, depth: float) -> np.ndarray:
@@ -67,9 +64,7 @@ FORCE = "force misses minus the gradient of the Hamiltonian by"
 
 def motion(place: Place) -> tuple[np.ndarray, np.ndarray]:
     """Velocity and force of the library at a point, the vector being the momentum."""
-    velocity, force = field(
-        Metric(place.depth), jnp.asarray(place.point, dtype=float), jnp.asarray(place.vector, dtype=float)
-    )
+    velocity, force = geodesic_field(Metric(place.depth), xp.asarray(place.point), xp.asarray(place.vector))
     return np.asarray(velocity), np.asarray(force)
 
 

@@ -87,12 +87,9 @@ def follow(
         own, begun = energy if isinstance(energy, AbstractLoss) else energy[k], float(flow.end_times[k])
         later = outputs > begun
         rest = outputs[later] - begun
-        # As many output times as before, so that all these runs share one program.
-        fill = np.linspace(0, rest[0], len(outputs) - len(rest), endpoint=False)
-        moments = np.concatenate([fill, rest])
-        again = matrix_flow(own, flow.end[k], depth, moments, method="implicit", progress=context.watch, **settings)
-        flow.spectra[k, later], flow.energies[k, later] = again.spectra[-len(rest) :], again.energies[-len(rest) :]
-        flow.lengths[k, later] += again.lengths[-len(rest) :]
+        again = matrix_flow(own, flow.end[k], depth, rest, method="implicit", progress=context.watch, **settings)
+        flow.spectra[k, later], flow.energies[k, later] = again.spectra, again.energies
+        flow.lengths[k, later] += again.lengths
         flow.end[k], flow.gradients[k] = again.end, again.gradients
         flow.end_times[k] += again.end_times
         flow.steps[k] += again.steps
