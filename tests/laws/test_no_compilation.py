@@ -36,6 +36,7 @@ PROGRAMS: dict[str, dict[str, str]] = {
         "spectral_target": DRAWS,
     },
     "probes": {},
+    "exact": {"adapter_layers": DRAWS},
 }
 """By package, the functions that run a program of JAX with concrete numbers too, and why."""
 
