@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -22,8 +21,8 @@ FITTED = 1e-24
 NEVER = -1.0
 """A loss no flow falls below: the run goes on to its last time. One rule in every run, so that all share code."""
 
-FEWEST, MOST = 4, 28
-"""Members of one ensemble. Within these bounds it runs in blocks of one width, which are compiled once."""
+MOST = 28
+"""Members of one ensemble."""
 
 FLOOR = 1e-18
 """Losses are compared with envelopes that fall without end only above what rounding leaves of a loss of order one."""
@@ -48,7 +47,7 @@ class Run:
     @property
     def final(self) -> Params:
         """Layers at the last time."""
-        return tuple(jnp.asarray(layer[-1]) for layer in self.layers)
+        return tuple(layer[-1] for layer in self.layers)
 
 
 def observed(
@@ -90,11 +89,10 @@ def flows(
 
 
 def _together(tasks: list[tuple[Problem, Params]], times: Sequence[float] | np.ndarray, below: float) -> list[Run]:
-    """Flows of equal shape in one ensemble; its last member stands in for those that are missing to the fewest."""
-    padded = tasks + tasks[-1:] * (FEWEST - len(tasks))
+    """Flows of equal shape in one ensemble."""
     many = ensemble(
-        [problem for problem, _ in padded],
-        [start for _, start in padded],
+        [problem for problem, _ in tasks],
+        [start for _, start in tasks],
         GradientFlow(RTOL),
         times=times,
         until=until(loss, below=below),
