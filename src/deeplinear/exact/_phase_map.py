@@ -1,5 +1,6 @@
 r"""Phase maps: kernel distance and loss over relative scale, absolute scale and time, all by the closed form."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -28,7 +29,7 @@ from deeplinear.core import (
 )
 from deeplinear.exact._growing import learnt_factor
 from deeplinear.exact._kernel import kernel_distance
-from deeplinear.exact._riccati import Eigensystem, correlations_of, eigensystem, propagated_at, stacked
+from deeplinear.exact._riccati import Eigensystem, correlations_of, eigensystem, propagated_at
 from deeplinear.models import layer_strengths
 
 
@@ -139,13 +140,13 @@ def _map(
     directions = directions / xp.linalg.norm(directions, axis=(-2, -1), keepdims=True)
     left, values, right_t = xp.linalg.svd(stop_gradient(directions), full_matrices=False)
 
-    def start(direction: Matrix, u: Matrix, s: Array, v_t: Matrix, scale: Array, lam: Array) -> Array:
-        first, second = layer_strengths(*stop_gradient((scale * s, lam)))
-        return learnt_factor("phase_map", stacked((first[:, None] * v_t, u * second)), scale * direction, lam)
-
-    one = None if directions.ndim == 2 else 0
-    over_lams = over(start, in_axes=(one, one, one, one, None, 0))
-    starts = over(over_lams, in_axes=(one, one, one, one, 0, None))(directions, left, values, right_t, scales, lams)
+    first, second = layer_strengths(*stop_gradient((scales[:, None, None] * values, lams[:, None])))
+    upper, lower = xp.swapaxes(first[..., None] * right_t, -1, -2), left * second[..., None, :]
+    starts = xp.concatenate([upper, lower], axis=-2)
+    if is_program(starts):  # with their derivatives
+        products = xp.broadcast_to(scales[:, None, None, None] * directions, (*starts.shape[:2], *target.shape))
+        with_lams = over(functools.partial(learnt_factor, "phase_map"))
+        starts = over(lambda factors, products: with_lams(factors, products, lams))(starts, products)
     systems = over(lambda lam: eigensystem(target, lam))(lams)
 
     def curve(factor: Array, system: Eigensystem) -> tuple[Array, Array]:
