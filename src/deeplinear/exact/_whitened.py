@@ -145,16 +145,17 @@ class WhitenedSolution(AbstractSolution):
         if fastest * nodes[-1] > 1:  # From the shortest scale of time on, steps may grow with the time that has passed.
             count = 1 + math.ceil(math.log(fastest * nodes[-1]) / math.log(4.0))
             nodes = np.unique(np.concatenate([nodes, np.geomspace(1 / fastest, nodes[-1], count)[:-1]]))
+        halves = _halves(nodes)
+        turns, gaps, ends = _carry(self, np.stack([nodes[:-1], halves, nodes[1:]]))
         while True:
-            long = nodes[1:] > 8 * nodes[:-1]
-            halves = np.where(
-                long & (nodes[:-1] > 0), np.sqrt(nodes[:-1]) * np.sqrt(nodes[1:]), (nodes[:-1] + nodes[1:]) / 2
-            )
-            turns, gaps, ends = _carry(self, nodes, halves)
             rough = gaps > TURN_TOLERANCE
             if not rough.any() or len(nodes) + rough.sum() > MOST_NODES:
                 break
             nodes = np.sort(np.concatenate([nodes, halves[rough]]))
+            halves, parent = _halves(nodes), np.repeat(np.arange(len(rough)), 1 + rough)
+            new = rough[parent]
+            turns, gaps, ends = turns[parent], gaps[parent], ends[parent]
+            turns[new], gaps[new], ends[new] = _carry(self, np.stack([nodes[:-1], halves, nodes[1:]])[:, new])
         turn = np.eye(self.factor.shape[1])
         kept = [np.asarray(self.factor)]
         for step, end, node in zip(turns, ends, nodes[1:], strict=True):
@@ -171,16 +172,16 @@ def _turn(state: Array, reference: Array) -> Array:
     return polar(xp.swapaxes(state, -1, -2) @ reference)
 
 
-def _carry(
-    solution: WhitenedSolution, nodes: np.ndarray, halves: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Turns between neighbouring nodes, how far one turn differs from two half ones, and the states after each."""
-    parts = []
-    for begin in range(0, len(halves), WINDOW):
-        times = np.stack([nodes[:-1], halves, nodes[1:]])[:, begin : begin + WINDOW]
-        parts.append(_turns(solution, times))
-    turns, gaps, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return turns, gaps, ends
+def _halves(nodes: Float[np.ndarray, " nodes"]) -> Float[np.ndarray, " steps"]:
+    """The middle of every step, in the logarithm of time for long ones."""
+    begin, end = nodes[:-1], nodes[1:]
+    return np.where((end > 8 * begin) & (begin > 0), np.sqrt(begin) * np.sqrt(end), (begin + end) / 2)
+
+
+def _carry(solution: WhitenedSolution, times: Float[np.ndarray, "3 steps"]) -> tuple[np.ndarray, ...]:
+    """Turns over steps with given begin, middle and end, how far one is from two half ones, and the last states."""
+    parts = [_turns(solution, times[:, begin : begin + WINDOW]) for begin in range(0, times.shape[1], WINDOW)]
+    return tuple(np.concatenate([np.asarray(part) for part in column]) for column in zip(*parts, strict=True))
 
 
 @formula
