@@ -198,7 +198,7 @@ def _blind(probes: tuple[Any, ...], problem: Problem, t: float, one: Params, oth
     """Which probes do not see the difference between two hidden bases of one network."""
     if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
         return [True] * len(probes)
-    both = tuple(np.stack(pair) for pair in zip(one, other, strict=True))
+    both = tuple(xp.stack(pair) for pair in zip(one, other, strict=True))
     pairs = _observed(probes, problem, np.full(2, t), both)
     sizes = [max(float(np.abs(pair[0]).max(initial=0.0)), 1e-300) for pair in pairs]
     return [

@@ -147,7 +147,7 @@ def _factors(solution: Continual, times: Float[Array, "*times"]) -> Float[Array,
     else:  # task by task, with all its times at once
         order = np.argsort(which, kind="stable")
         parts = [within(k, since[which == k]) for k in np.unique(which)]
-        found = np.concatenate([solution.factors[:0], *parts])[np.argsort(order)]
+        found = xp.concatenate([solution.factors[:0], *parts])[np.argsort(order)]
     return found.reshape(*times.shape, *solution.factors.shape[1:])
 
 

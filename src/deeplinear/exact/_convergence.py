@@ -328,7 +328,7 @@ def regime(
         raise HypothesisError(
             "modes for all hidden units", 1.0, 0.0, "Modes of strength zero fade like 1/t at λ = 0: it is never over."
         )
-    factor = stacked((first, second))
+    factor = stacked((xp.asarray(first), xp.asarray(second)))
     ends = correlations_of(factor, first.shape[1]), limit(sigma, number, first.shape[0])
     flow = _Flow(factor, eigensystem(sigma, number), *ends)
     end, loss = float(kernel_distance(*ends)), float(_loss(*ends))
@@ -375,8 +375,8 @@ class _Flow(NamedTuple):
 
     def path(self, times: Float[np.ndarray, " points"]) -> _Path:
         """The closed form at given times."""
-        now = correlations_of(propagated_at(self.factor, self.system, times), self.system.inp)
-        values = kernel_distance(self.beginning, now), _loss(now, self.ending)
+        now = correlations_of(propagated_at(self.factor, self.system, xp.asarray(times)), self.system.inp)
+        values = np.asarray(kernel_distance(self.beginning, now)), np.asarray(_loss(now, self.ending))
         gap = np.linalg.norm(now.matrix[-1] - self.ending.matrix) / np.linalg.norm(self.ending.matrix)
         return _Path(times, values, float(gap))
 

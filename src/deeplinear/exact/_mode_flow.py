@@ -141,8 +141,8 @@ def _root(
 def log_smallest(excess: Array, other: Array, log_product: Array) -> Array:
     """ln y of a given product."""
     return _root(
-        lambda layers, x: x + _log_others(*layers, x),
-        lambda layers, x: 1 + _shares(*layers, x),
+        lambda layers, x: x + _log_others(layers[0], layers[1], x),
+        lambda layers, x: 1 + _shares(layers[0], layers[1], x),
         (excess, other),
         log_product,
         log_product / excess.shape[0],

@@ -160,4 +160,5 @@ def _map(
 
     # One relative scale after the other: memory is that of one column of the map.
     _, found = scan(column, None, (xp.swapaxes(starts, 0, 1), systems))
-    return tuple(xp.moveaxis(part, 0, -1).swapaxes(0, 1) for part in found)
+    distance, loss = (xp.moveaxis(part, 0, -1).swapaxes(0, 1) for part in found)
+    return distance, loss

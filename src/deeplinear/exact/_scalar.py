@@ -151,7 +151,7 @@ def scalar_time(start: Numbers, end: Numbers, sigma: Numbers, depth: int) -> Flo
 
 def _gaps(first: Array, last: Array, value: Array, depth: ArrayLike) -> tuple[Array, Array, Array]:
     """Logarithms of start and end, less that of the equilibrium; and whether the end is the farther one."""
-    gap_first, gap_last = (depth * xp.log(z) - xp.log(value) for z in (first, last))
+    gap_first, gap_last = (xp.log(z) * depth - xp.log(value) for z in (first, last))
     return gap_first, gap_last, xp.abs(gap_first) < xp.abs(gap_last)
 
 

@@ -138,8 +138,9 @@ class WhitenedSolution(AbstractSolution):
     def _carried(self, nodes: Float[np.ndarray, " nodes"]) -> tuple[np.ndarray, str]:
         """States at increasing times from 0 on, in the hidden basis that moves with them."""
         if self.factor.shape[1] > WIDEST:
-            states = np.asarray(at_times(self.state, nodes))
-            return states @ _turn(states, self.factor), f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
+            states = at_times(self.state, nodes)
+            turned = np.asarray(states @ _turn(states, self.factor))
+            return turned, f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
         wanted = set(nodes)
         fastest = float(self.speed) * float(np.max(np.abs(np.asarray(self.system.values))))
         if fastest * nodes[-1] > 1:  # From the shortest scale of time on, steps may grow with the time that has passed.

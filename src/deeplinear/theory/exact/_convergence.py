@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from deeplinear.core import Array, Params
+from deeplinear.core import Array, Params, xp
 from deeplinear.exact import Correlations, correlations_of, diagnose, eigensystem, late_rate, propagate, stacked
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 
@@ -32,7 +32,7 @@ class Case:
     @property
     def params(self) -> Params:
         """The layers as arrays."""
-        return np.asarray(self.first, dtype=float), np.asarray(self.second, dtype=float)
+        return xp.asarray(self.first, dtype=float), xp.asarray(self.second, dtype=float)
 
     @property
     def widths(self) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import scipy.integrate
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.exact import (
     correlations_of,
     eigensystem,
@@ -429,7 +429,7 @@ def _deep(rng: np.random.Generator, target: np.ndarray, strengths: np.ndarray) -
     left, _, right = np.linalg.svd(target)
     bases = [right.T, *(np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))[0] for _ in strengths[1:]), left]
     layers = (out @ np.diag(a) @ inp.T for inp, out, a in zip(bases, bases[1:], strengths, strict=False))
-    return Deep(target, tuple(np.asarray(layer, dtype=float) for layer in layers), strengths)
+    return Deep(target, tuple(xp.asarray(layer, dtype=float) for layer in layers), strengths)
 
 
 def _draw_deep(rng: np.random.Generator) -> Deep:

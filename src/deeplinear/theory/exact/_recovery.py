@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.exact import Correlations, aligned_to, correlations_of, recover, recovered_correlations, stacked
 from deeplinear.models import DeepLinear, Problem, SquaredDistance, lambda_estimate
 from deeplinear.theory._check import Check, Measured, Violation
@@ -61,7 +61,7 @@ def _measure_recovery(cases: Sequence[Case]) -> list[Measured]:
     for case in cases:
         worst = [0.0, 0.0]
         for time in TIMES:
-            w1, w2 = flown(case, time)
+            w1, w2 = map(xp.asarray, flown(case, time))
             product = w2 @ w1
             weakest = min(1.0, float(np.linalg.svd(product, compute_uv=False)[min(product.shape) - 1]))
             true = correlations_of(stacked((w1, w2)), case.widths[0])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.exact import (
     fine_tune_losses,
     generalisation_loss,
@@ -55,7 +55,7 @@ def _measure_taught(instances: Sequence[Taught]) -> list[Measured]:
     found = []
     for i in instances:
         direct = i.trained() @ i.first @ i.inputs
-        formula = np.asarray(new_feature_response(np.asarray(i.first.T @ i.first, dtype=float), i.asked, i.inputs))
+        formula = np.asarray(new_feature_response(xp.asarray(i.first.T @ i.first, dtype=float), i.asked, i.inputs))
         found.append(Measured({"largest difference of the responses": float(np.abs(direct - formula).max())}))
     return found
 
@@ -121,7 +121,7 @@ def _measure_hierarchy(instances: Sequence[Hierarchy]) -> list[Measured]:
         responses = i.responses(RELATIVE * i.scale)
         expected = transfer_target(i.target, i.item)
         losses = np.array(
-            [generalisation_loss(np.asarray(response, dtype=float), expected, i.item) for response in responses]
+            [generalisation_loss(xp.asarray(response, dtype=float), expected, i.item) for response in responses]
         )
         others = np.abs(np.delete(responses, i.item, axis=1)).max(axis=1)
         residuals = {

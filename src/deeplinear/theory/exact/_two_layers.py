@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.exact import PrecisionWarning, correlations_of, eigensystem, propagate
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.theory._check import Hypothesis, Measured
@@ -58,7 +58,7 @@ class Two:
 
     @property
     def params(self) -> Params:
-        return np.asarray(self.first, dtype=float), np.asarray(self.second, dtype=float)
+        return xp.asarray(self.first, dtype=float), xp.asarray(self.second, dtype=float)
 
     @property
     def factor(self) -> np.ndarray:
@@ -189,7 +189,7 @@ def flow_factors(instances: Sequence[Two]) -> list[np.ndarray]:
 def solved(two: Two, times: Sequence[float] | np.ndarray) -> np.ndarray:
     """QQᵀ by the propagator."""
     system, inp = eigensystem(two.task, two.lam), two.widths[0]
-    return np.stack([correlations_of(propagate(two.factor, system, t), inp).matrix for t in times])
+    return np.stack([correlations_of(propagate(xp.asarray(two.factor), system, t), inp).matrix for t in times])
 
 
 def each(measure: Callable[[Two], Measured]) -> Callable[[Sequence[Two]], list[Measured]]:
