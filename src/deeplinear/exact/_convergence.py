@@ -5,13 +5,9 @@ equation: a mode is learned unless the start has nothing to grow it from.
 """
 
 import dataclasses
-import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -29,13 +25,14 @@ from deeplinear.core import (
     check_size,
     check_x64,
     entry,
-    one_at_a_time,
+    formula,
     spectrum,
+    xp,
 )
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._printed_forms import overlaps
 from deeplinear.exact._representations import RANK_TOLERANCE, limit
-from deeplinear.exact._riccati import Correlations, Eigensystem, correlations_of, eigensystem, propagated, stacked
+from deeplinear.exact._riccati import Correlations, Eigensystem, correlations_of, eigensystem, propagated_at, stacked
 from deeplinear.exact._two_layers import checked_two_layers
 
 SINGULAR = 1e-12
@@ -173,35 +170,35 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
     return _late_rate(sigma, as_array(lam, float), int(hidden))
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@formula(static_argnums=2)
 def _late_rate(sigma: Matrix, lam: Float[Array, ""], hidden: int) -> Float[Array, ""]:
     out, inp = sigma.shape
-    modes, half = min(inp, out), jnp.abs(lam) / 2
+    modes, half = min(inp, out), xp.abs(lam) / 2
     found = spectrum(sigma)
     zero = RANK_TOLERANCE * found[0]
-    strengths = jnp.where(found > zero, found, 0.0)
-    across = jnp.sign(lam) * np.sign(out - inp)
+    strengths = xp.where(found > zero, found, 0.0)
+    across = xp.sign(lam) * np.sign(out - inp)
     # Strengths of the directions that grow, strongest first; the complement is weaker than all where it does not.
-    growing = jnp.concatenate([strengths, jnp.full(abs(out - inp), jnp.where(across > 0, 0.0, -1.0))])
-    count = jnp.where(across > 0, min(hidden, inp + out - modes), min(hidden, modes))
+    growing = xp.concatenate([strengths, xp.full(abs(out - inp), xp.where(across > 0, 0.0, -1.0))])
+    count = xp.where(across > 0, min(hidden, inp + out - modes), min(hidden, modes))
     last = growing[count - 1]
-    place = jnp.arange(len(growing))
-    equal, there = jnp.abs(growing - last) <= zero, growing >= 0
+    place = xp.arange(len(growing))
+    equal, there = xp.abs(growing - last) <= zero, growing >= 0
 
     def least(gaps: Float[Array, " growing"], which: Array) -> Float[Array, ""]:
-        return jnp.min(jnp.where(which, gaps, jnp.inf))
+        return xp.min(xp.where(which, gaps, xp.inf))
 
     def gap(high: Array, low: Array) -> Array:
-        total = jnp.hypot(high, half) + jnp.hypot(low, half)
-        return (high - low) * (high + low) / jnp.where(total > 0, total, 1.0)
+        total = xp.hypot(high, half) + xp.hypot(low, half)
+        return (high - low) * (high + low) / xp.where(total > 0, total, 1.0)
 
-    shared = jnp.any(equal & there & (place >= count))
-    rate = jnp.hypot(last, half) + jnp.hypot(strengths[-1], half)  # towards what decays
+    shared = xp.any(equal & there & (place >= count))
+    rate = xp.hypot(last, half) + xp.hypot(strengths[-1], half)  # towards what decays
     if inp != out:
-        rate = jnp.where(across > 0, rate, jnp.minimum(rate, jnp.hypot(last, half) + half))
-    rate = jnp.minimum(rate, least(gap(last, growing), there & (place >= count) & ~equal))
-    rate = jnp.minimum(rate, least(gap(growing, last), shared & (place < count) & ~equal))
-    return jnp.where((last > 0) | (half > 0), rate, 0.0)
+        rate = xp.where(across > 0, rate, xp.minimum(rate, xp.hypot(last, half) + half))
+    rate = xp.minimum(rate, least(gap(last, growing), there & (place >= count) & ~equal))
+    rate = xp.minimum(rate, least(gap(growing, last), shared & (place < count) & ~equal))
+    return xp.where((last > 0) | (half > 0), rate, 0.0)
 
 
 @entry(instead="use overlaps, limit and late_rate")
@@ -232,7 +229,7 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
     """
     first, second, sigma, number = _checked("diagnose", params, target, lam)
     (hidden, inp), out = first.shape, second.shape[0]
-    modes, strengths = min(inp, out), np.asarray(spectrum(jnp.asarray(sigma, dtype=float)))
+    modes, strengths = min(inp, out), np.asarray(spectrum(xp.asarray(sigma, dtype=float)))
     found = overlaps(params, target, number)
     overlap = every = np.asarray(found.growing)
     guaranteed = (number > 0 and out == hidden) or (number < 0 and inp == hidden)
@@ -332,112 +329,74 @@ def regime(
         raise HypothesisError(
             "modes for all hidden units", 1.0, 0.0, "Modes of strength zero fade like 1/t at λ = 0: it is never over."
         )
-    goal = limit(sigma, number, first.shape[0])  # or a refusal, which a compiled program could not make
-    factor, system, beginning, ending, distance, loss = _ends(
-        *(jnp.asarray(x, dtype=float) for x in (first, second, sigma, np.asarray(number))), ending=goal
-    )
-    end = float(distance)
-    levels = (0.5 * end, 0.5 * float(loss))
+    factor = stacked((xp.asarray(first), xp.asarray(second)))
+    ends = correlations_of(factor, first.shape[1]), limit(sigma, number, first.shape[0])
+    flow = _Flow(factor, eigensystem(sigma, number), *ends)
+    end, loss = float(kernel_distance(*ends)), float(_loss(*ends))
+    levels = (0.5 * end, 0.5 * loss)
     if levels[0] <= 0 or levels[1] <= 0:
         return Regime("lazy", end, math.nan, math.nan)
-    times = [math.nan, math.nan]
-    state = (factor, jnp.asarray(np.zeros(()), dtype=float))
-    values = [0.0, float(loss)]
-    step = 1e-4 / float(np.max(np.abs(np.asarray(system.values))))
+    found = [math.nan, math.nan]
+    since, values = 0.0, [0.0, loss]
+    step = 1e-4 / float(np.max(np.abs(flow.system.values)))
     while True:
-        steps = jnp.asarray(step * SPACING ** np.arange(POINTS), dtype=float)
-        path = _stretch(*state, system, steps, beginning, ending)
+        path = flow.path(since + np.cumsum(step * SPACING ** np.arange(POINTS)))
         for k, level in enumerate(levels):
-            if math.isnan(times[k]) and _first(path, k, level) is not None:
-                times[k] = _crossing(k, level, path, values[k], system, beginning, ending)
-        if not any(map(math.isnan, times)) or float(path.gap) < CLOSE:
+            if math.isnan(found[k]) and path.first(k, level) is not None:
+                found[k] = _crossing(k, level, flow, path, since, values[k])
+        if not any(map(math.isnan, found)) or path.gap < CLOSE:
             break
-        state, values = path.last, [float(np.asarray(path.values[k])[-1]) for k in range(2)]
-        step = float(np.asarray(path.times)[-1]) * (SPACING - 1)
-    label = "lazy" if end < lazy else "delayed-rich" if times[0] > delayed * times[1] else "rich"
-    return Regime(label, end, times[0], times[1])
+        since, values = float(path.times[-1]), [float(path.values[k][-1]) for k in range(2)]
+        step = since * (SPACING - 1)
+    label = "lazy" if end < lazy else "delayed-rich" if found[0] > delayed * found[1] else "rich"
+    return Regime(label, end, found[0], found[1])
 
 
-@one_at_a_time
-@eqx.filter_jit
-def _ends(
-    first: Float[Array, "hidden inp"],
-    second: Float[Array, "out hidden"],
-    sigma: Float[Array, "out inp"],
-    lam: Float[Array, ""],
-    ending: Correlations,
-) -> tuple[Array, Eigensystem, Correlations, Correlations, Array, Array]:
-    """Stacked factor, eigensystem, correlations at the start and at the end, kernel distance and loss between them."""
-    factor = stacked((first, second))
-    beginning = correlations_of(factor, first.shape[1])
-    distance, loss = kernel_distance(beginning, ending), _loss(beginning, ending)
-    return factor, eigensystem(sigma, lam), beginning, ending, distance, loss
+class _Path(NamedTuple):
+    """A stretch of a flow: times with kernel distances and losses, and how far its last state is from the end."""
+
+    times: Float[np.ndarray, " points"]
+    values: tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]
+    gap: float
+
+    def first(self, which: int, level: float) -> int | None:
+        """First point at which the kernel distance (0) has risen, or the loss (1) has fallen, to a level."""
+        values = self.values[which]
+        beyond = values >= level if which == 0 else values <= level
+        return int(np.argmax(beyond)) if beyond.any() else None
 
 
-class _Path(eqx.Module):
-    """A stretch of a path: times with kernel distances and losses, the states before each, and the last state."""
+class _Flow(NamedTuple):
+    """The flow from a start, with correlations at its beginning and at its end."""
 
-    times: Float[Array, " points"]
-    values: tuple[Float[Array, " points"], Float[Array, " points"]]
-    before: tuple[Float[Array, "points size hidden"], Float[Array, " points"]]
-    last: tuple[Float[Array, "size hidden"], Float[Array, ""]]
-    gap: Float[Array, ""]
+    factor: Float[Array, "size hidden"]
+    system: Eigensystem
+    beginning: Correlations
+    ending: Correlations
 
-
-@one_at_a_time
-@eqx.filter_jit
-def _stretch(
-    factor: Float[Array, "size hidden"],
-    reached: Float[Array, ""],
-    system: Eigensystem,
-    steps: Float[Array, " points"],
-    beginning: Correlations,
-    ending: Correlations,
-) -> _Path:
-    """Move on in given steps, each from the one before: far times cost no more than the way there."""
-
-    def move(state: tuple[Array, Array], dt: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-        q, t = state
-        moved = propagated(q, system, dt)
-        now = correlations_of(moved, system.inp)
-        return (moved, t + dt), (t + dt, kernel_distance(beginning, now), _loss(now, ending), q, t)
-
-    last, (times, distance, loss, before, since) = jax.lax.scan(move, (factor, reached), steps)
-    gap = jnp.linalg.norm(correlations_of(last[0], system.inp).matrix - ending.matrix) / jnp.linalg.norm(ending.matrix)
-    return _Path(times, (distance, loss), (before, since), last, gap)
+    def path(self, times: Float[np.ndarray, " points"]) -> _Path:
+        """The closed form at given times."""
+        now = correlations_of(propagated_at(self.factor, self.system, xp.asarray(times)), self.system.inp)
+        values = np.asarray(kernel_distance(self.beginning, now)), np.asarray(_loss(now, self.ending))
+        gap = np.linalg.norm(now.matrix[-1] - self.ending.matrix) / np.linalg.norm(self.ending.matrix)
+        return _Path(times, values, float(gap))
 
 
-def _first(path: _Path, which: int, level: float) -> int | None:
-    """First point of a stretch at which the kernel distance (0) has risen, or the loss (1) has fallen, to a level."""
-    values = np.asarray(path.values[which])
-    beyond = values >= level if which == 0 else values <= level
-    return int(np.argmax(beyond)) if beyond.any() else None
-
-
-def _crossing(
-    which: int,
-    level: float,
-    path: _Path,
-    value: float,
-    system: Eigensystem,
-    beginning: Correlations,
-    ending: Correlations,
-) -> float:
+def _crossing(which: int, level: float, flow: _Flow, path: _Path, since: float, value: float) -> float:
     """Time at which a level is first reached: finer and finer stretches, and a line between the last two points.
 
-    The stretch is one in which the level is reached; `value` is what it begins with.
+    The stretch is one in which the level is reached; it begins after `since`, where there is `value`.
     """
     for remaining in reversed(range(REFINEMENTS + 1)):
-        first = _first(path, which, level)
+        first = path.first(which, level)
         if first is None:  # rounding at the very end of a finer stretch
             first = POINTS - 1
-        values = np.asarray(path.values[which])
-        value = float(values[first - 1]) if first else value
-        since, until = float(np.asarray(path.before[1])[first]), float(np.asarray(path.times)[first])
+        values = path.values[which]
+        if first:
+            since, value = float(path.times[first - 1]), float(values[first - 1])
+        until = float(path.times[first])
         if remaining:
-            steps = jnp.asarray(np.full(POINTS, (until - since) / POINTS), dtype=float)
-            state = (jnp.asarray(np.asarray(x)[first], dtype=float) for x in path.before)
-            path = _stretch(*state, system, steps, beginning, ending)
+            path = flow.path(np.linspace(since, until, POINTS + 1)[1:])
             continue
         rise = float(values[first]) - value
         share = (level - value) / rise if rise else 1.0
@@ -445,9 +404,9 @@ def _crossing(
     raise AssertionError
 
 
-def _loss(now: Correlations, ending: Correlations) -> Float[Array, ""]:
+def _loss(now: Correlations, ending: Correlations) -> Float[Array, "*batch"]:
     """Half the squared distance of the product from its limit."""
-    return 0.5 * jnp.sum((now.product - ending.product) ** 2)
+    return 0.5 * xp.sum((now.product - ending.product) ** 2, axis=(-2, -1))
 
 
 def _learned(overlap: Float[np.ndarray, "hidden modes"], tolerance: float) -> np.ndarray:

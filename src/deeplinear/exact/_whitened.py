@@ -5,14 +5,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, is_concrete, one_at_a_time, polar
+from deeplinear.core import Array, Matrix, Params, formula, is_concrete, polar, xp
 from deeplinear.exact._base import (
     CLOSEST_BASIS,
     EXACT_BASIS,
@@ -31,7 +28,7 @@ from deeplinear.exact._riccati import (
     Eigensystem,
     correlations_of,
     eigensystem,
-    propagated,
+    propagated_at,
     stacked,
     unstacked,
 )
@@ -53,7 +50,7 @@ TURN_TOLERANCE = 1e-9
 FARTHEST = 0.2
 """Longest step, relative to the size of the state, over which the hidden basis is carried at once."""
 
-WINDOW = 64
+WINDOW = 1024
 """Steps of the hidden basis that are computed in one batch."""
 
 MOST_NODES = 4096
@@ -92,15 +89,15 @@ class WhitenedSolution(AbstractSolution):
         r"""$\lambda$ of $W_2^\top W_2 - W_1 W_1^\top = \lambda I$."""
         return self.system.lam
 
-    def state(self, t: Float[Array, ""]) -> Float[Array, "size hidden"]:
+    def state(self, t: Float[Array, "*times"]) -> Float[Array, "*times size hidden"]:
         r"""A factor $Q$ with the right $QQ^\top$ at a time, in no particular hidden basis."""
-        return propagated(self.factor, self.system, self.speed * t)
+        return propagated_at(self.factor, self.system, self.speed * t)
 
     def correlations(self, t: ArrayLike) -> Correlations:
         r"""$W_1^\top W_1$, $W_2 W_1$ and $W_2 W_2^\top$ at a time, or at several."""
         return at_times(self.correlations_at, moments_of(t))
 
-    def correlations_at(self, t: Float[Array, ""]) -> Correlations:
+    def correlations_at(self, t: Float[Array, "*times"]) -> Correlations:
         """Layer correlations at a time."""
         return correlations_of(self.state(t), self.system.inp)
 
@@ -124,10 +121,10 @@ class WhitenedSolution(AbstractSolution):
             told, limit_loss=least + speed * told.limit_loss, rate=speed * told.rate, delay=told.delay / speed
         )
 
-    def product_at(self, t: Float[Array, ""]) -> Matrix:
+    def product_at(self, t: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
         return self.correlations_at(t).product
 
-    def layers_at(self, t: Float[Array, ""]) -> Params:
+    def layers_at(self, t: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
         state = self.state(t)
         return unstacked(state @ _turn(state, self.factor), self.system.inp)
 
@@ -150,24 +147,25 @@ class WhitenedSolution(AbstractSolution):
     def _carried(self, nodes: Float[np.ndarray, " nodes"]) -> tuple[np.ndarray, str]:
         """States at increasing times from 0 on, in the hidden basis that moves with them."""
         if self.factor.shape[1] > WIDEST:
-            states = at_times(self.state, jnp.asarray(nodes, dtype=float))
-            turned = jax.vmap(lambda state: state @ _turn(state, self.factor))(states)
-            return np.asarray(turned), f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
+            states = at_times(self.state, nodes)
+            turned = np.asarray(states @ _turn(states, self.factor))
+            return turned, f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
         wanted = set(nodes)
         fastest = float(self.speed) * float(np.max(np.abs(np.asarray(self.system.values))))
         if fastest * nodes[-1] > 1:  # From the shortest scale of time on, steps may grow with the time that has passed.
             count = 1 + math.ceil(math.log(fastest * nodes[-1]) / math.log(4.0))
             nodes = np.unique(np.concatenate([nodes, np.geomspace(1 / fastest, nodes[-1], count)[:-1]]))
+        halves = _halves(nodes)
+        turns, gaps, ends = _carry(self, np.stack([nodes[:-1], halves, nodes[1:]]))
         while True:
-            long = nodes[1:] > 8 * nodes[:-1]
-            halves = np.where(
-                long & (nodes[:-1] > 0), np.sqrt(nodes[:-1]) * np.sqrt(nodes[1:]), (nodes[:-1] + nodes[1:]) / 2
-            )
-            turns, gaps, ends = _carry(self, nodes, halves)
             rough = gaps > TURN_TOLERANCE
             if not rough.any() or len(nodes) + rough.sum() > MOST_NODES:
                 break
             nodes = np.sort(np.concatenate([nodes, halves[rough]]))
+            halves, parent = _halves(nodes), np.repeat(np.arange(len(rough)), 1 + rough)
+            new = rough[parent]
+            turns, gaps, ends = turns[parent], gaps[parent], ends[parent]
+            turns[new], gaps[new], ends[new] = _carry(self, np.stack([nodes[:-1], halves, nodes[1:]])[:, new])
         turn = np.eye(self.factor.shape[1])
         kept = [np.asarray(self.factor)]
         for step, end, node in zip(turns, ends, nodes[1:], strict=True):
@@ -181,26 +179,22 @@ class WhitenedSolution(AbstractSolution):
 
 def _turn(state: Array, reference: Array) -> Array:
     """Rotation of the hidden basis that brings a state closest to a reference."""
-    return polar(state.T @ reference)
+    return polar(xp.swapaxes(state, -1, -2) @ reference)
 
 
-def _carry(
-    solution: WhitenedSolution, nodes: np.ndarray, halves: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Turns between neighbouring nodes, how far one turn differs from two half ones, and the states after each."""
-    parts = []
-    for begin in range(0, len(halves), WINDOW):
-        times = np.stack([nodes[:-1], halves, nodes[1:]])[:, begin : begin + WINDOW]
-        short = WINDOW - times.shape[1]  # Filled up, so that one length is compiled.
-        padded = np.concatenate([times, np.repeat(times[:, -1:], short, axis=1)], axis=1)
-        found = _turns(solution, jnp.asarray(padded, dtype=float))
-        parts.append([np.asarray(part)[: times.shape[1]] for part in found])
-    turns, gaps, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return turns, gaps, ends
+def _halves(nodes: Float[np.ndarray, " nodes"]) -> Float[np.ndarray, " steps"]:
+    """The middle of every step, in the logarithm of time for long ones."""
+    begin, end = nodes[:-1], nodes[1:]
+    return np.where((end > 8 * begin) & (begin > 0), np.sqrt(begin) * np.sqrt(end), (begin + end) / 2)
 
 
-@one_at_a_time
-@eqx.filter_jit
+def _carry(solution: WhitenedSolution, times: Float[np.ndarray, "3 steps"]) -> tuple[np.ndarray, ...]:
+    """Turns over steps with given begin, middle and end, how far one is from two half ones, and the last states."""
+    parts = [_turns(solution, times[:, begin : begin + WINDOW]) for begin in range(0, times.shape[1], WINDOW)]
+    return tuple(np.concatenate([np.asarray(part) for part in column]) for column in zip(*parts, strict=True))
+
+
+@formula
 def _turns(solution: WhitenedSolution, times: Float[Array, "3 steps"]) -> tuple[Array, Array, Array]:
     """Turns over steps with given begin, middle and end, to fourth order.
 
@@ -208,27 +202,28 @@ def _turns(solution: WhitenedSolution, times: Float[Array, "3 steps"]) -> tuple[
     four times smaller in all; the cube root of the difference removes it.
     """
 
-    def one(before: Array, middle: Array, after: Array) -> tuple[Array, Array]:
-        whole, halves = _turn(after, before), _turn(after, middle) @ _turn(middle, before)
-        gap = whole.T @ halves
-        scales = [jnp.linalg.norm(state) for state in (before, after)]
-        size = jnp.linalg.norm(after @ (halves - whole)) / scales[1]
-        # A step that moves the state far may have no error to see: its middle may be as good as its end.
-        moved = jnp.linalg.norm(after @ halves / scales[1] - before / scales[0])
-        size = jnp.where(moved > FARTHEST, 1.0, size)
-        left, _, right_t = jnp.linalg.svd(jnp.eye(gap.shape[0]) + (gap - gap.T) / 6)
-        return halves @ (left @ right_t), jnp.where(jnp.isfinite(size), size, 0.0)
-
-    states = jax.vmap(solution.state)(times.ravel()).reshape(*times.shape, *solution.factor.shape)
-    turns, gaps = jax.vmap(one)(*states)
-    return turns, gaps, states[2]
+    before, middle, after = solution.state(times)
+    whole, halves = _turn(after, before), _turn(after, middle) @ _turn(middle, before)
+    gap = xp.swapaxes(whole, -1, -2) @ halves
+    scales = [_size(state) for state in (before, after)]
+    sizes = (_size(after @ (halves - whole)) / scales[1])[..., 0, 0]
+    # A step that moves the state far may have no error to see: its middle may be as good as its end.
+    moved = _size(after @ halves / scales[1] - before / scales[0])[..., 0, 0]
+    sizes = xp.where(moved > FARTHEST, 1.0, sizes)
+    left, _, right_t = xp.linalg.svd(xp.eye(gap.shape[-1]) + (gap - xp.swapaxes(gap, -1, -2)) / 6)
+    return halves @ (left @ right_t), xp.where(xp.isfinite(sizes), sizes, 0.0), after
 
 
-@jax.jit
+def _size(states: Float[Array, "*batch size hidden"]) -> Float[Array, "*batch 1 1"]:
+    """Frobenius norm of each state."""
+    return xp.linalg.norm(states, axis=(-2, -1), keepdims=True)
+
+
+@formula
 def _colour(covariance: Matrix) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Mean variance of the inputs, and by how much their covariance differs from a multiple of one."""
-    speed = jnp.trace(covariance) / covariance.shape[0]
-    return speed, jnp.linalg.norm(covariance - speed * jnp.eye(covariance.shape[0]), 2) / speed
+    speed = xp.trace(covariance) / covariance.shape[0]
+    return speed, xp.linalg.norm(covariance - speed * xp.eye(covariance.shape[0]), 2) / speed
 
 
 def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BALANCE_TOLERANCE) -> WhitenedSolution:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import RESULTS, Array, Params, xp
+from deeplinear.core import RESULTS, Array, Params
 from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.models import AbstractModel, Completion, EntryCompletion, Problem, observed_entries
 from deeplinear.probes import loss, weights
@@ -47,7 +47,7 @@ class Run:
     @property
     def final(self) -> Params:
         """Layers at the last time."""
-        return tuple(xp.asarray(layer[-1]) for layer in self.layers)
+        return tuple(layer[-1] for layer in self.layers)
 
 
 def observed(

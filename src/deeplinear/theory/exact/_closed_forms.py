@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.integrate
 
+from deeplinear.core import xp
 from deeplinear.exact import block_form, decaying_form, eigensystem, flow_matrix, generic_form, propagate
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.exact._two_layers import (
@@ -157,13 +157,10 @@ def _measure_propagator(two: Two) -> Measured:
     forms = [evaluated(generic_form, truth, t) for t in early]
     generic = max(missed(x, y) for x, y in zip(solved(two, early), forms, strict=True))
     system = eigensystem(two.task, two.lam)
-    half = np.asarray(_carried(two.factor, system, two.times[0]))
+    half = np.asarray(propagate(xp.asarray(two.factor), system, two.times[0]))
     rest = dataclasses.replace(two, first=half[: two.widths[0]].T, second=half[two.widths[0] :])
     (later,), (whole,) = solved(rest, [two.times[1]]), solved(two, [sum(two.times)])
     return Measured(dict(zip(PROPAGATED, (generic, missed(later, whole)), strict=True)))
-
-
-_carried = jax.jit(propagate)
 
 
 def _draw_stretches(rng: np.random.Generator) -> Two:

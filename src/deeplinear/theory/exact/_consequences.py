@@ -14,7 +14,6 @@ from deeplinear.theory.exact._two_layers import (
     RICCATI,
     SQUARE,
     SQUARE_B,
-    TIMES,
     Two,
     draw_two,
     each,
@@ -146,7 +145,7 @@ class Rated:
 def _measure_order(instances: Sequence[Rated]) -> list[Measured]:
     measured = []
     for rated in instances:
-        moments = np.linspace(0.2, 1.6, TIMES)
+        moments = np.linspace(0.2, 1.6, 8)
         wanted = solved(rated.start, moments)
         errors = []
         for rate in RATES:

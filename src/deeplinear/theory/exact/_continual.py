@@ -5,10 +5,9 @@ import math
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.exact import (
     continual,
     forgetting,
@@ -58,8 +57,8 @@ def _lopsided(params: Params) -> Params:
     """The same product from layers whose conserved quantity is no multiple of the identity."""
     turn = np.diag(np.linspace(1.0, 2.0, WIDTH))
     return (
-        jnp.asarray(turn @ np.asarray(params[0]), dtype=float),
-        jnp.asarray(np.asarray(params[1]) @ np.linalg.inv(turn), dtype=float),
+        xp.asarray(turn @ np.asarray(params[0]), dtype=float),
+        xp.asarray(np.asarray(params[1]) @ np.linalg.inv(turn), dtype=float),
     )
 
 

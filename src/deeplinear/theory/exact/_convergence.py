@@ -3,12 +3,9 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
-from deeplinear.core import Array, Params
+from deeplinear.core import Array, Params, xp
 from deeplinear.exact import Correlations, correlations_of, diagnose, eigensystem, late_rate, propagate, stacked
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 
@@ -35,7 +32,7 @@ class Case:
     @property
     def params(self) -> Params:
         """The layers as arrays."""
-        return jnp.asarray(self.first, dtype=float), jnp.asarray(self.second, dtype=float)
+        return xp.asarray(self.first, dtype=float), xp.asarray(self.second, dtype=float)
 
     @property
     def widths(self) -> tuple[int, int, int]:
@@ -135,20 +132,10 @@ def _missing(case: Case) -> float:
 REACHABLE: Hypothesis[Case] = Hypothesis("every mode within reach overlaps with the start", _missing)
 
 
-@jax.jit
-def _moved(
-    first: Float[Array, "hidden inp"],
-    second: Float[Array, "out hidden"],
-    target: Float[Array, "out inp"],
-    lam: Float[Array, ""],
-    t: Float[Array, ""],
-) -> Correlations:
-    return correlations_of(propagate(stacked((first, second)), eigensystem(target, lam), t), first.shape[1])
-
-
 def moved(case: Case, t: float) -> Correlations:
     """The closed form at a time."""
-    return _moved(*case.params, *(np.asarray(x, dtype=float) for x in (case.target, case.lam, t)))
+    state = propagate(stacked(case.params), eigensystem(case.target, case.lam), t)
+    return correlations_of(state, case.first.shape[1])
 
 
 def distance(here: Array | np.ndarray, there: Array | np.ndarray) -> float:

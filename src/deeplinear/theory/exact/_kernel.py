@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from deeplinear.exact import (
@@ -11,6 +10,8 @@ from deeplinear.exact import (
     kernel_change,
     kernel_distance,
     kernel_distance_full,
+    limit,
+    recovered_correlations,
     stacked,
     tangent_kernel,
 )
@@ -30,12 +31,6 @@ from deeplinear.theory.exact._convergence import (
     factorised,
     moved,
 )
-from deeplinear.theory.exact._recovery import recovered
-from deeplinear.theory.exact._training_end import limit_of
-
-_distance = jax.jit(kernel_distance)
-_kernel = jax.jit(tangent_kernel)
-_change = jax.jit(kernel_change, static_argnames=("hidden", "as_printed"))
 
 FAST = {"fast distance against Kronecker products": ROUNDING}
 
@@ -63,8 +58,8 @@ def _measure_fast(cases: Sequence[Pair]) -> list[Measured]:
     measured = []
     for case in cases:
         ends = [correlations_of(stacked(c.params), c.widths[0]) for c in (case.one, case.other)]
-        full = kernel_distance_full(*(_kernel(end, case.inputs) for end in ends))
-        fast = _distance(*ends)
+        full = kernel_distance_full(*(tangent_kernel(end, case.inputs) for end in ends))
+        fast = kernel_distance(*ends)
         measured.append(Measured(dict.fromkeys(FAST, abs(float(full - fast))), facts={"distance": float(fast)}))
     return measured
 
@@ -109,10 +104,10 @@ def _leading_errors(case: Case, inputs: np.ndarray) -> tuple[float, float]:
     """Relative error of the leading change of the kernel, ours and as printed, in the middle of learning."""
     before = correlations_of(stacked(case.params), case.widths[0])
     after = moved(case, 1 / abs(case.lam))
-    change = np.asarray(_kernel(after, inputs) - _kernel(before, inputs))
+    change = np.asarray(tangent_kernel(after, inputs) - tangent_kernel(before, inputs))
     side = case.widths[2] if case.lam > 0 else case.widths[0]  # so that a violation is measured, not refused
     ours, printed = (
-        np.asarray(_change(before.product, after.product, case.lam, inputs, hidden=side, as_printed=flag))
+        np.asarray(kernel_change(before.product, after.product, case.lam, inputs, hidden=side, as_printed=flag))
         for flag in (False, True)
     )
     size = np.linalg.norm(change)
@@ -162,7 +157,7 @@ def _measure_fourth(cases: Sequence[Case]) -> list[Measured]:
         for size in (200.0, 2000.0):
             there = _stretched(case, sign * size)
             start = correlations_of(stacked(there.params), case.widths[0])
-            far.append(float(_distance(start, limit_of(case.target, there.lam))))
+            far.append(float(kernel_distance(start, limit(case.target, there.lam))))
         fall = float(np.log10(far[0] / far[1]))
         facts = {"distance at |λ| = 200": far[0], "distance at |λ| = 2000": far[1]}
         measured.append(Measured(dict.fromkeys(FOURTH, abs(fall - 4)), facts=facts))
@@ -188,8 +183,8 @@ def _measure_identity(cases: Sequence[Case]) -> list[Measured]:
     for case in cases:
         inp, _, out = case.widths
         inputs = white(np.random.default_rng(inp), inp, inp + 2)
-        there = recovered(case.target, case.lam)
-        kernel = np.asarray(_kernel(there, inputs)) / abs(case.lam)
+        there = recovered_correlations(case.target, case.lam)
+        kernel = np.asarray(tangent_kernel(there, inputs)) / abs(case.lam)
         bound = 2 * float(case.strengths[0]) ** 2 * inputs.shape[1] / case.lam**2
         gap = np.linalg.norm(kernel - np.kron(np.eye(out), inputs.T @ inputs), 2)
         share = np.trace(kernel) / np.linalg.norm(kernel) / np.sqrt(len(kernel))

@@ -3,15 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
-from deeplinear.exact import large_lambda_limit
+from deeplinear.exact import large_lambda_limit, recovered_correlations
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory.exact._convergence import FUNNEL, INVERTED, ROUNDING, SQUARE, matrix
-from deeplinear.theory.exact._recovery import recovered
-
-_large = jax.jit(large_lambda_limit)
 
 LARGE = {
     "large block below |λ| times a projection, relative to it": ROUNDING,
@@ -35,8 +31,8 @@ def _measure_large(cases: Sequence[Lazy]) -> list[Measured]:
     for case in cases:
         u, s, vt = np.linalg.svd(case.target, full_matrices=False)
         size = abs(case.lam)
-        there = recovered(case.share * case.target, case.lam)
-        leading = _large(case.target, case.lam)
+        there = recovered_correlations(case.share * case.target, case.lam)
+        leading = large_lambda_limit(case.target, case.lam)
         turned = [vt @ np.asarray(there.input) @ vt.T, u.T @ np.asarray(there.output) @ u]
         small, large = (np.diag(turned[0]), np.diag(turned[1]))[:: 1 if case.lam > 0 else -1]
         over = large - size
@@ -91,7 +87,7 @@ def _measure_stray(cases: Sequence[Lazy]) -> list[Measured]:
     for case in cases:
         size = abs(case.lam)
         _, s, vt = np.linalg.svd(case.target, full_matrices=False)
-        squares = np.diag(vt @ np.asarray(recovered(case.share * case.target, case.lam).input) @ vt.T)
+        squares = np.diag(vt @ np.asarray(recovered_correlations(case.share * case.target, case.lam).input) @ vt.T)
         measured.append(
             Measured(
                 dict.fromkeys(STRAY, float(np.max(abs(squares - size) - s**2 / size)) / size),

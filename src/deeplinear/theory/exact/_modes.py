@@ -4,11 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.exact import (
     correlations_of,
     eigensystem,
@@ -107,7 +106,7 @@ def _not_aligned(instance: Aligned) -> float:
 
 def _not_balanced(instance: Aligned) -> float:
     found = lambda_estimate(instance.params)
-    size = max(float(jnp.sum(layer**2)) for layer in instance.params)
+    size = max(float(np.sum(np.asarray(layer) ** 2)) for layer in instance.params)
     return max(float(found.frobenius[0]), abs(float(found.lam[0]) - instance.lam)) / size
 
 
@@ -430,7 +429,7 @@ def _deep(rng: np.random.Generator, target: np.ndarray, strengths: np.ndarray) -
     left, _, right = np.linalg.svd(target)
     bases = [right.T, *(np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))[0] for _ in strengths[1:]), left]
     layers = (out @ np.diag(a) @ inp.T for inp, out, a in zip(bases, bases[1:], strengths, strict=False))
-    return Deep(target, tuple(jnp.asarray(layer, dtype=float) for layer in layers), strengths)
+    return Deep(target, tuple(xp.asarray(layer, dtype=float) for layer in layers), strengths)
 
 
 def _draw_deep(rng: np.random.Generator) -> Deep:

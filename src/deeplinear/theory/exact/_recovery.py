@@ -3,18 +3,13 @@
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.exact import Correlations, aligned_to, correlations_of, recover, recovered_correlations, stacked
 from deeplinear.models import DeepLinear, Problem, SquaredDistance, lambda_estimate
 from deeplinear.theory._check import Check, Measured, Violation
 from deeplinear.theory.exact._convergence import BALANCED, NARROW, ROUNDING, Case, distance, draw_case, unbalanced
-
-recovered = jax.jit(recovered_correlations)
-_layers = jax.jit(recover)
-_aligned = jax.jit(aligned_to)
 
 
 def blocks_apart(here: Correlations, there: Correlations) -> float:
@@ -66,12 +61,12 @@ def _measure_recovery(cases: Sequence[Case]) -> list[Measured]:
     for case in cases:
         worst = [0.0, 0.0]
         for time in TIMES:
-            w1, w2 = map(jnp.asarray, flown(case, time))
+            w1, w2 = map(xp.asarray, flown(case, time))
             product = w2 @ w1
             weakest = min(1.0, float(np.linalg.svd(product, compute_uv=False)[min(product.shape) - 1]))
             true = correlations_of(stacked((w1, w2)), case.widths[0])
-            worst[0] = max(worst[0], weakest * blocks_apart(recovered(product, case.lam), true))
-            turned = _aligned(_layers(product, case.lam), (w1, w2))
+            worst[0] = max(worst[0], weakest * blocks_apart(recovered_correlations(product, case.lam), true))
+            turned = aligned_to(recover(product, case.lam), (w1, w2))
             worst[1] = max(worst[1], weakest * max(distance(a, b) for a, b in zip(turned, (w1, w2), strict=True)))
         measured.append(Measured(dict(zip(RECOVERY, worst, strict=True))))
     return measured

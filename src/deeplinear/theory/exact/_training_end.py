@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from deeplinear.exact import late_rate, limit, similarity_in, similarity_out
@@ -27,8 +26,6 @@ from deeplinear.theory.exact._convergence import (
 )
 from deeplinear.theory.exact._recovery import adopt_case, blocks_apart
 
-limit_of = jax.jit(limit)
-
 ENDED = 45.0
 """Time constants after which nothing is left of a mode, to rounding."""
 LIMIT = {"distance of all blocks from the limit, relative to it": 1e-12}
@@ -37,7 +34,7 @@ LIMIT = {"distance of all blocks from the limit, relative to it": 1e-12}
 def _measure_limit(cases: Sequence[Case]) -> list[Measured]:
     measured = []
     for case in cases:
-        ending = limit_of(case.target, case.lam)
+        ending = limit(case.target, case.lam)
         reached = moved(case, ENDED / float(late_rate(case.target, case.lam)))
         size = max(1.0, float(np.max(np.abs(np.asarray(ending.matrix)))))
         measured.append(Measured(dict.fromkeys(LIMIT, blocks_apart(reached, ending) / size)))
@@ -155,7 +152,7 @@ def _draw_trained(rng: np.random.Generator) -> Trained:
 def _measure_similarity(cases: Sequence[Trained]) -> list[Measured]:
     measured = []
     for case in cases:
-        ending = limit_of(case.target, case.lam)
+        ending = limit(case.target, case.lam)
         one = np.asarray(similarity_in(ending, case.inputs))
         other = np.asarray(similarity_out(ending, case.outputs))
         measured.append(Measured(dict.fromkeys(SIMILARITY, distance(one, other) / float(np.max(np.abs(one))))))
@@ -194,7 +191,7 @@ def _measure_caption(cases: Sequence[Case]) -> list[Measured]:
     measured = []
     for case in cases:
         u, s, vt = np.linalg.svd(case.target)
-        ending = limit_of(case.target, case.lam)
+        ending = limit(case.target, case.lam)
         inputs, outputs = (vt.T * s) @ vt, (u * s) @ u.T
         gaps = (distance(ending.input, inputs), distance(ending.output, outputs))
         swapped = min(distance(ending.input, outputs), distance(ending.output, inputs))

@@ -4,12 +4,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params
+from deeplinear.core import Params, xp
 from deeplinear.exact import (
     fine_tune_losses,
     generalisation_loss,
@@ -58,7 +55,7 @@ def _measure_taught(instances: Sequence[Taught]) -> list[Measured]:
     found = []
     for i in instances:
         direct = i.trained() @ i.first @ i.inputs
-        formula = np.asarray(new_feature_response(jnp.asarray(i.first.T @ i.first, dtype=float), i.asked, i.inputs))
+        formula = np.asarray(new_feature_response(xp.asarray(i.first.T @ i.first, dtype=float), i.asked, i.inputs))
         found.append(Measured({"largest difference of the responses": float(np.abs(direct - formula).max())}))
     return found
 
@@ -106,13 +103,8 @@ class Hierarchy:
 
     def responses(self, lams: np.ndarray) -> np.ndarray:
         """Responses of networks trained to convergence."""
-        kernels = _kernels(self.target, self.sign * lams)
+        kernels = (transfer_kernel(self.target, lam) for lam in self.sign * lams)
         return np.stack([new_feature_response(kernel, self.item) for kernel in kernels])
-
-
-@jax.jit
-def _kernels(target: Matrix, lams: Float[Array, " lams"]) -> Float[Array, "lams inp inp"]:
-    return jax.vmap(lambda lam: transfer_kernel(target, lam))(lams)
 
 
 RELATIVE = np.array([-1e8, -10.0, -1.0, 0.0, 1.0, 10.0])
@@ -129,7 +121,7 @@ def _measure_hierarchy(instances: Sequence[Hierarchy]) -> list[Measured]:
         responses = i.responses(RELATIVE * i.scale)
         expected = transfer_target(i.target, i.item)
         losses = np.array(
-            [generalisation_loss(jnp.asarray(response, dtype=float), expected, i.item) for response in responses]
+            [generalisation_loss(xp.asarray(response, dtype=float), expected, i.item) for response in responses]
         )
         others = np.abs(np.delete(responses, i.item, axis=1)).max(axis=1)
         residuals = {

@@ -5,11 +5,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.exact import PrecisionWarning, correlations_of, eigensystem, propagate
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance
 from deeplinear.theory._check import Hypothesis, Measured
@@ -23,9 +21,6 @@ SCALES = (-2.0, -0.5, 0.0, 0.5, 2.0)
 
 MOMENTS = np.array([0.0, 0.1, 0.7, 1.5])
 """Times at which flows are compared: forms with growing exponentials still have their digits."""
-
-TIMES = 8
-"""Number of times of one call of the propagator."""
 
 FLOW = 1e-10
 """Flows at rtol 1e-12, over times of order one."""
@@ -63,7 +58,7 @@ class Two:
 
     @property
     def params(self) -> Params:
-        return jnp.asarray(self.first, dtype=float), jnp.asarray(self.second, dtype=float)
+        return xp.asarray(self.first, dtype=float), xp.asarray(self.second, dtype=float)
 
     @property
     def factor(self) -> np.ndarray:
@@ -191,17 +186,10 @@ def flow_factors(instances: Sequence[Two]) -> list[np.ndarray]:
     return [np.concatenate([np.swapaxes(run.layers[0], 1, 2), run.layers[1]], axis=1) for run in runs]
 
 
-@jax.jit
-def _solutions(factor: Any, target: Any, lam: Any, times: Any) -> Any:
-    system = eigensystem(target, lam)
-    return jax.vmap(lambda t: correlations_of(propagate(factor, system, t), target.shape[1]).matrix)(times)
-
-
 def solved(two: Two, times: Sequence[float] | np.ndarray) -> np.ndarray:
     """QQᵀ by the propagator."""
-    padded = np.array([*times, *[times[-1]] * (TIMES - len(times))], dtype=float)
-    found = _solutions(two.factor, two.task, two.lam, padded)
-    return np.asarray(found)[: len(times)]
+    system, inp = eigensystem(two.task, two.lam), two.widths[0]
+    return np.stack([correlations_of(propagate(xp.asarray(two.factor), system, t), inp).matrix for t in times])
 
 
 def each(measure: Callable[[Two], Measured]) -> Callable[[Sequence[Two]], list[Measured]]:
