@@ -1,14 +1,13 @@
-"""Gradient flows of many instances at once: those of equal shape share one compiled configuration."""
+"""Gradient flows of many instances at once: those of equal shape are members of one ensemble."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import RESULTS, Array, Params
+from deeplinear.core import RESULTS, Array, Params, xp
 from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.models import AbstractModel, Completion, EntryCompletion, Problem, observed_entries
 from deeplinear.probes import loss, weights
@@ -20,10 +19,7 @@ FITTED = 1e-24
 """Loss at which a limit is taken: the residuals, about 1e-12, are as small as the errors of the flow."""
 
 NEVER = -1.0
-"""A loss no flow falls below: the run goes on to its last time. One rule in every run, so that all share code."""
-
-FEWEST, MOST = 4, 28
-"""Members of one ensemble. Within these bounds it runs in blocks of one width, which are compiled once."""
+"""A loss no flow falls below: the run goes on to its last time."""
 
 FLOOR = 1e-18
 """Losses are compared with envelopes that fall without end only above what rounding leaves of a loss of order one."""
@@ -48,7 +44,7 @@ class Run:
     @property
     def final(self) -> Params:
         """Layers at the last time."""
-        return tuple(jnp.asarray(layer[-1]) for layer in self.layers)
+        return tuple(xp.asarray(layer[-1]) for layer in self.layers)
 
 
 def observed(
@@ -83,18 +79,15 @@ def flows(
         groups.setdefault((structure, shapes), []).append(position)
     runs: dict[int, Run] = {}
     for positions in groups.values():
-        for first in range(0, len(positions), MOST):
-            part = positions[first : first + MOST]
-            runs |= dict(zip(part, _together([tasks[i] for i in part], times, below), strict=True))
+        runs |= dict(zip(positions, _together([tasks[i] for i in positions], times, below), strict=True))
     return [runs[i] for i in range(len(tasks))]
 
 
 def _together(tasks: list[tuple[Problem, Params]], times: Sequence[float] | np.ndarray, below: float) -> list[Run]:
-    """Flows of equal shape in one ensemble; its last member stands in for those that are missing to the fewest."""
-    padded = tasks + tasks[-1:] * (FEWEST - len(tasks))
+    """Flows of equal shape in one ensemble."""
     many = ensemble(
-        [problem for problem, _ in padded],
-        [start for _, start in padded],
+        [problem for problem, _ in tasks],
+        [start for _, start in tasks],
         GradientFlow(RTOL),
         times=times,
         until=until(loss, below=below),
