@@ -49,22 +49,31 @@ def dgemm(left, right, rows, columns, inner, alpha, a, step_a, b, step_b, beta, 
 def spec_of(rng: np.random.Generator, tables: dict[str, np.ndarray], holder: engine.Holder) -> engine.Spec:
     """A small random run."""
     spec = engine.Spec()
-    depth, members = int(rng.integers(1, 7)), int(rng.integers(1, 12))
-    widths = rng.integers(1, 6, depth + 1)
-    size = int(np.sum(widths[1:] * widths[:-1]))
-    spec.depth, spec.widths, spec.members = depth, holder.copy(widths, np.int32), members
+    members = int(rng.integers(1, 12))
+    spec.form = int(rng.choice([0, 0, 0, 1, 2, 3, 4, 5]))
+    if spec.form:
+        inp, states, out, length = (int(n) for n in rng.integers(1, 6, 4))
+        out = inp if spec.form == 5 else out
+        widths, columns = (inp, states, out, length), inp * length
+        inner = {3: states * (states + 1) // 2, 4: states, 5: states}.get(spec.form, states**2)
+        areas = [states * inp, inner, *([out * states] if spec.form < 5 else [])]
+    else:
+        widths = rng.integers(1, 6, int(rng.integers(2, 8)))
+        out, columns, areas = int(widths[-1]), int(widths[0]), widths[1:] * widths[:-1]
+    size = int(np.sum(areas))
+    spec.depth, spec.members = len(areas), members
+    spec.areas, spec.widths = holder.copy(areas, np.int32), holder.copy(widths, np.int32)
     spec.loss, own = int(rng.integers(3)), rng.random() < 0.5
-    inp, out = int(widths[0]), int(widths[-1])
     lead = (members,) if own else ()
-    x = rng.standard_normal((*lead, inp, 5)) * 10.0 ** rng.uniform(-1, 2)
+    x = rng.standard_normal((*lead, columns, 5)) * 10.0 ** rng.uniform(-1, 2)
     sxx = x @ np.swapaxes(x, -1, -2) / 5
-    solution = rng.standard_normal((*lead, out, inp))
+    solution = rng.standard_normal((*lead, out, columns))
     arrays = {"target": solution @ sxx if spec.loss == 1 else solution, "offset": np.zeros(lead)}
     arrays["l2"] = np.full(lead, rng.choice([0.0, 0.1]))
     if spec.loss == 1:
         arrays |= {"sxx": sxx, "solution": solution}
     if spec.loss == 2:
-        arrays["mask"] = (rng.random((*lead, out, inp)) < 0.6).astype(float)
+        arrays["mask"] = (rng.random((*lead, out, columns)) < 0.6).astype(float)
     for name, array in arrays.items():
         setattr(spec, name, holder.copy(array, float))
         setattr(spec, f"{name}_step", array.size // members if own else 0)
@@ -90,6 +99,10 @@ def spec_of(rng: np.random.Generator, tables: dict[str, np.ndarray], holder: eng
     spec.every, spec.horizon = int(rng.integers(1, 4)) * (not listed), float(times[-1])
     spec.max_steps, spec.opens = int(rng.integers(1, 120)), int(bool(begins or not listed))
     spec.wide, spec.keeps = int(rng.random() < 0.4), int(rng.random() < 0.5)
+    spec.update = int(rng.integers(1, 7)) if rng.random() < 0.3 else 0
+    slots = {0: 0, 1: 0, 4: 2}.get(spec.update, 1)
+    spec.rates, spec.rates_step = holder.copy(rng.random((members, 4)), float), int(rng.choice([0, 4]))
+    spec.inner = holder.copy(rng.random((members, slots + 1, size)), float)
     y = rng.standard_normal((members, size)) * 10.0 ** rng.choice([-200.0, -8.0, -1.0, 0.0, 2.0, 60.0, 150.0])
     y[rng.random(members) < 0.1] = 0
     spec.y, spec.direction = holder.point(y), holder.point(np.zeros_like(y))

@@ -35,12 +35,15 @@ from deeplinear.dynamics._assemble import assemble
 from deeplinear.dynamics._base import AbstractMethod, Progress, Snapshots
 from deeplinear.dynamics._flow import GradientFlow, Switching
 from deeplinear.dynamics._members import Recorder, observe_snapshots, padded_to, take
+from deeplinear.dynamics._native_updates import Memory as Updated, kind_of, rates_of, remembered, state_of
 from deeplinear.dynamics._run import Run
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import (
+    AbstractModel,
     Completion,
     DeepLinear,
     EntryCompletion,
+    LinearRNN,
     Problem,
     Regression,
     SampleRegression,
@@ -56,6 +59,9 @@ BLAS = 40.0**3
 
 MOST_RULES = 8
 """Stopping rules the engine looks at."""
+
+FORMS = ("deep", "general", "symmetric", "upper", "diagonal", "tied")
+"""Networks the engine knows: deep ones, and recurrent ones by the form of their transition matrix."""
 
 MOST_DEPTH = 64
 """Layers the engine has room for."""
@@ -81,27 +87,41 @@ def refusal(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) 
         return "arrays lie on an accelerator"
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         return "numbers have 32 bits"
-    if type(problem.model) is not DeepLinear:
+    if type(problem.model) not in (DeepLinear, LinearRNN):
         return f"the model is {type(problem.model).__name__}"
-    if problem.model.depth > MOST_DEPTH:
+    if len(problem.model.shapes) > MOST_DEPTH:
         return f"the network has more than {MOST_DEPTH} layers"
     kind = type(problem.loss)
     if kind not in _NUMBERS:
         return f"the loss is {kind.__name__}"
     if isinstance(problem.loss, EntryCompletion) and np.prod(problem.loss.shape) > MOST_ENTRIES:
         return "the list of observations is of a matrix too large for a mask"
-    if kind is SampleRegression and problem.model.shapes[0][1] ** 2 > MOST_ENTRIES:
+    if kind is SampleRegression and problem.model.product_shape[1] ** 2 > MOST_ENTRIES:
         return "the samples have too many inputs for a covariance"
-    if not isinstance(method, GradientFlow):
+    if not isinstance(method, GradientFlow) and kind_of(method) is None:
         return f"the method is {type(method).__name__}"
-    if (other := _foreign(method.integrator)) is not None:
-        return f"the integrator is {other}"
-    if isinstance(method.integrator, Exponential) and problem.model.size > _flow.DENSE:
-        return f"the exponential method has more than {_flow.DENSE} weights, whose matrices are for LAPACK"
+    if isinstance(method, GradientFlow):
+        if (other := _foreign(method.integrator)) is not None:
+            return f"the integrator is {other}"
+        if isinstance(method.integrator, Exponential) and weights_of(problem.model) > _flow.DENSE:
+            return f"the exponential method has more than {_flow.DENSE} weights, whose matrices are for LAPACK"
     if len(rules) > MOST_RULES:
         return f"there are more than {MOST_RULES} stopping rules"
     other = [rule.probe.name for rule in rules if rule.probe is not loss and rule.probe is not gradient_norm]
     return f"a stopping rule looks at {other[0]}" if other else None
+
+
+def weights_of(model: AbstractModel) -> int:
+    """Number of weights of a network."""
+    return sum(rows * columns for rows, columns in model.shapes)
+
+
+def _network(model: AbstractModel) -> tuple[int, tuple[int, ...]]:
+    """The form of a network and its sizes, as the engine reads them."""
+    if isinstance(model, LinearRNN):
+        return FORMS.index(model.form), (model.inputs, model.states, model.outputs, model.length)
+    assert isinstance(model, DeepLinear)
+    return 0, model.widths
 
 
 def _foreign(integrator: AbstractIntegrator | Switching) -> str | None:
@@ -228,14 +248,13 @@ class Outcome(NamedTuple):
     y: np.ndarray
     results: np.ndarray
     rule: np.ndarray
-    memory: Memory
+    memory: Memory | Updated
 
 
 class Native:
     """A run that the engine moves."""
 
     def __init__(self, run: Run) -> None:
-        assert isinstance(run.problem.model, DeepLinear) and isinstance(run.method, GradientFlow)
         self.asked, self.problem, self.method, self.batched, self.rules = (
             run,
             run.problem,
@@ -244,20 +263,35 @@ class Native:
             run.rules,
         )
         self.times, self.every, self.horizon = run.schedule
-        self.size = run.problem.model.size
+        self.size = weights_of(run.problem.model)
         self.wide = self.size > WIDE
         self.stop = np.zeros(1, np.int32)
         self.counter = np.zeros(1, np.int64)
         self.lock = threading.Lock()
 
+    def _integrator(self, spec: engine.Spec, method: GradientFlow, holder: engine.Holder) -> None:
+        """Tolerances, integrators and the law of their steps."""
+        spec.rtol, spec.atol = (holder.copy(x, float) for x in (method.rtol, method.atol))
+        spec.tolerance_step = int(self.batched[1])
+        integrator = explicit = method.integrator
+        if isinstance(integrator, Switching):
+            assert isinstance(integrator.explicit, RungeKutta)
+            spec.policy, explicit = 0, integrator.explicit
+        else:
+            spec.policy = 1 + (RungeKutta, Stabilised, Exponential).index(type(integrator))
+        pair, kept = _pair(explicit if isinstance(explicit, RungeKutta) else _flow.default_pair(0.1))
+        holder.kept.append(kept)
+        spec.pair, spec.family, spec.law = pair, _family()[0], _law()
+
     def spec(
-        self, y: np.ndarray, t: np.ndarray, keeps: bool, memory: Memory | None, holder: engine.Holder
+        self, y: np.ndarray, t: np.ndarray, keeps: bool, memory: Memory | Updated | None, holder: engine.Holder
     ) -> engine.Spec:
         """The run as the engine reads it. `y` and the arrays of the state are read and written."""
         spec, members = engine.Spec(), len(y)
         model = self.problem.model
-        assert isinstance(model, DeepLinear)
-        spec.depth, spec.widths = model.depth, holder.copy(model.widths, np.int32)
+        spec.form, widths = _network(model)
+        areas = [rows * columns for rows, columns in model.shapes]
+        spec.depth, spec.areas, spec.widths = len(areas), holder.copy(areas, np.int32), holder.copy(widths, np.int32)
         spec.members = members
         numbers = _NUMBERS[type(self.problem.loss)](self.problem.loss, self.batched[0])
         spec.loss = numbers.kind
@@ -268,18 +302,14 @@ class Native:
         for name, array in arrays.items():
             setattr(spec, name, holder.copy(array, float))
             setattr(spec, f"{name}_step", array.size // members if self.batched[0] else 0)
-        spec.rtol, spec.atol = (holder.copy(x, float) for x in (self.method.rtol, self.method.atol))
-        spec.tolerance_step = int(self.batched[1])
-        integrator = self.method.integrator
-        explicit = integrator
-        if isinstance(integrator, Switching):
-            assert isinstance(integrator.explicit, RungeKutta)
-            spec.policy, explicit = 0, integrator.explicit
-        else:
-            spec.policy = 1 + (RungeKutta, Stabilised, Exponential).index(type(integrator))
-        pair, kept = _pair(explicit if isinstance(explicit, RungeKutta) else _flow.default_pair(0.1))
-        holder.kept.append(kept)
-        spec.pair, spec.family, spec.law = pair, _family()[0], _law()
+        if isinstance(self.method, GradientFlow):
+            self._integrator(spec, self.method, holder)
+        elif isinstance(memory, Updated):
+            kind, rates = kind_of(self.method), rates_of(self.method)
+            assert kind is not None
+            spec.update, spec.rates = kind.number, holder.copy(rates, float)
+            spec.rates_step = rates.shape[-1] if self.batched[1] else 0
+            spec.inner = holder.point(memory.inner)
         spec.rules = len(self.rules)
         spec.rule_kind = holder.copy([int(rule.probe is gradient_norm) for rule in self.rules] or [0], np.int32)
         spec.rule_below = holder.copy([int(rule.below) for rule in self.rules] or [0], np.int32)
@@ -291,7 +321,9 @@ class Native:
         real, whole = np.zeros((members, len(engine.REALS))), np.zeros((members, len(engine.WHOLES)), np.int64)
         real[:, 0] = t
         direction = np.zeros_like(y)
-        if memory is not None:
+        if isinstance(memory, Updated):
+            whole[:, engine.WHOLES.index("accepted")] = memory.accepted
+        elif memory is not None:
             direction[:] = memory.direction
             for columns, table in ((engine.REALS, real), (engine.WHOLES, whole)):
                 for column, label in enumerate(columns):
@@ -309,7 +341,7 @@ class Native:
         self,
         y: np.ndarray,
         t: np.ndarray,
-        memory: Memory | None,
+        memory: Memory | Updated | None,
         recorder: Recorder,
         observe: Callable[[np.ndarray, np.ndarray, np.ndarray], Sequence[np.ndarray]] | None,
         order: Sequence[str],
@@ -382,8 +414,11 @@ class Native:
         columns = {name: self.real[:, i] for i, name in enumerate(engine.REALS)}
         columns |= {name: self.whole[:, i] for i, name in enumerate(engine.WHOLES)}
         columns |= {"direction": self.direction, "stiff": columns["stiff"].astype(bool)}
-        memory = Memory(*(columns[name] for name in Memory._fields))
-        return Outcome(y, columns["result"].copy(), columns["rule"].copy(), memory)
+        if isinstance(memory, Updated):
+            after: Memory | Updated = memory._replace(accepted=columns["accepted"])
+        else:
+            after = Memory(*(columns[name] for name in Memory._fields))
+        return Outcome(y, columns["result"].copy(), columns["rule"].copy(), after)
 
     def _together(self, crew: list[Any], turn: Callable[..., bool], look: Callable[[], None]) -> None:
         """All workers on threads of their own, while this one looks at the clock."""
@@ -424,8 +459,7 @@ def _wait(futures: set[Any], seconds: float) -> None:
 
 def native_label(run: Run) -> str:
     """The engine in words, for the record of a run."""
-    assert isinstance(run.problem.model, DeepLinear)
-    return f"native, lanes: {1 if run.problem.model.size > WIDE else engine.lanes()}"
+    return f"native, lanes: {1 if weights_of(run.problem.model) > WIDE else engine.lanes()}"
 
 
 def move(run: Run, y: np.ndarray, t: np.ndarray, memory: Sequence[np.ndarray] | None, clock: float) -> Trajectory:
@@ -438,30 +472,29 @@ def move(run: Run, y: np.ndarray, t: np.ndarray, memory: Sequence[np.ndarray] | 
         memory: What an earlier run left, for a continuation.
         clock: When the run began.
     """
-    assert isinstance(run.method, GradientFlow)
     times = run.schedule.times
     recorder = Recorder(len(y), len(times) + 2 if len(times) else 64, [probe.name for probe in run.probes])
     others = tuple(probe for probe in run.probes if probe is not loss and probe is not gradient_norm)
     order = ["loss" if probe is loss else "slope" if probe is gradient_norm else "" for probe in run.probes]
     plain = len(y) < MANY and all(map(is_own, others))
     observe = functools.partial(_observed_numbers if plain else _observed, run, others) if others else None
-    before = Memory(*memory) if memory is not None else None
-    if before is not None:
-        most = run.max_steps + int(before.accepted.max())
-        run = dataclasses.replace(run, max_steps=most)
-    outcome = Native(run).run(y.copy(), t, before, recorder, observe, order)
-    after = outcome.memory
-
-    def new(name: str) -> np.ndarray:
-        return getattr(after, name) - (0 if before is None else getattr(before, name))
-
-    stats = {
-        "accepted_steps": new("accepted"),
-        "rejected_steps": new("rejected"),
-        "stabilised_steps": new("stabilised"),
-        "step_size": after.h,
-        "gradient_evaluations": new("evaluations"),
-    }
+    flow = isinstance(run.method, GradientFlow)
+    if not flow:
+        before: Memory | Updated | None = remembered(run.method, len(y), y.shape[1], memory)
+    else:
+        before = Memory(*memory) if memory is not None else None
+    taken = 0 if before is None else before.accepted
+    run = dataclasses.replace(run, max_steps=run.max_steps + int(np.max(taken)))
+    after = (outcome := Native(run).run(y.copy(), t, before, recorder, observe, order)).memory
+    if isinstance(after, Updated):
+        stats: dict[str, Any] = {"accepted_steps": after.accepted - taken}
+        state = state_of(run.method, after, run.problem.model.shapes)
+    else:
+        names = ("accepted", "rejected", "stabilised", "evaluations")
+        new = {name: getattr(after, name) - (0 if before is None else getattr(before, name)) for name in names}
+        stats = {f"{name}_steps": new[name] for name in names[:3]}
+        stats |= {"step_size": after.h, "gradient_evaluations": new["evaluations"]}
+        state = tuple(after)
     return assemble(
         run.problem,
         run.method,
@@ -472,7 +505,7 @@ def move(run: Run, y: np.ndarray, t: np.ndarray, memory: Sequence[np.ndarray] | 
         results=outcome.results,
         fired=outcome.rule,
         stats=stats,
-        state=tuple(after),
+        state=state,
         clock=clock,
     )
 

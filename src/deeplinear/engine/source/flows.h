@@ -8,12 +8,6 @@
 
 namespace engine {
 
-struct AbstractWorker {
-  virtual ~AbstractWorker() {}
-  virtual int advance(Records *records, double seconds) = 0;
-  virtual int end(Records *records, int result) = 0;
-};
-
 // One network that waits: where it stands, and its weights, slope and direction of largest curvature.
 struct Member {
   Control control;

@@ -1,4 +1,5 @@
 // What Python calls. Compiled once for each instruction set, into a library of its own.
+#include "descent.h"
 #include "flows.h"
 #include "machine.h"
 
@@ -24,8 +25,12 @@ EXPORTED int engine_widest() { return engine::widest(); }
 
 EXPORTED void *worker_new(const Spec *spec, void *counter) {
   auto &next = *static_cast<std::atomic<int64_t> *>(counter);
-  if (spec->wide) return static_cast<engine::AbstractWorker *>(new engine::Worker<double>(*spec, next));
-  return static_cast<engine::AbstractWorker *>(new engine::Worker<engine::Lanes>(*spec, next));
+  engine::AbstractWorker *made;
+  if (spec->update && spec->wide) made = new engine::Descent<double>(*spec, next);
+  else if (spec->update) made = new engine::Descent<engine::Lanes>(*spec, next);
+  else if (spec->wide) made = new engine::Worker<double>(*spec, next);
+  else made = new engine::Worker<engine::Lanes>(*spec, next);
+  return made;
 }
 
 // Moves members for some seconds; says why it came back.

@@ -10,6 +10,13 @@ namespace engine {
 enum Mode { EXPLICIT, STABILISED, EXPONENTIAL, MODES };
 constexpr int MOST_RULES = 8, MOST_DEPTH = 64;
 
+// Moves members until its time is up, or ends them.
+struct AbstractWorker {
+  virtual ~AbstractWorker() {}
+  virtual int advance(Records *records, double seconds) = 0;
+  virtual int end(Records *records, int result) = 0;
+};
+
 // Where one network stands, its weights aside.
 struct Control {
   int64_t member;
@@ -44,7 +51,7 @@ struct Judge {
   double eps, tiny, huge;
 
   explicit Judge(const Spec *s) : spec(s), depth(s->depth), size(0) {
-    for (int l = 0; l < depth; l++) size += s->widths[l] * s->widths[l + 1];
+    for (int l = 0; l < depth; l++) size += s->areas[l];
     small = size <= s->law.dense;
     eps = DBL_EPSILON, tiny = DBL_MIN, huge = std::cbrt(DBL_MAX);
   }

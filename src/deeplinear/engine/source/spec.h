@@ -26,8 +26,10 @@ struct Family {
 };
 
 struct Spec {
-  int32_t depth;
-  const int32_t *widths;
+  int32_t form;           // 0 a deep network; else a recurrent one, and how its transition matrix is written
+  int32_t depth;          // layers, or matrices of weights
+  const int32_t *areas;   // weights of each
+  const int32_t *widths;  // of a deep network; of a recurrent one inputs, states, outputs and length
   int64_t members;
   int32_t loss;  // 0 squared distance, 1 regression, 2 completion
   // Numbers of the loss, and how far those of the next member are.
@@ -52,6 +54,10 @@ struct Spec {
   int64_t first;    // listed time to begin with
   int32_t wide;     // one network at a time
   int32_t keeps;    // whether records hold the weights
+  int32_t update;       // 0 for a flow; else the kind of a discrete update
+  const double *rates;  // of an update: four numbers, and how far those of the next member are
+  int64_t rates_step;
+  double *inner;  // what an update remembers, members x slots x weights
   // States: read at the beginning, written at the end.
   double *y, *direction;  // members x weights
   double *real;           // members x REALS
