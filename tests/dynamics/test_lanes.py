@@ -12,9 +12,8 @@ import pytest
 import deeplinear.dynamics._driver as _driver
 import deeplinear.dynamics._queue as _queue
 from deeplinear.core import RESULTS, AbstractField, Stabilised
-from deeplinear.core._machine import SHARE
 from deeplinear.dynamics import GradientFlow, ensemble, simulate, until
-from deeplinear.dynamics._queue import few_lanes, many_lanes
+from deeplinear.dynamics._queue import many_lanes
 from deeplinear.models import DeepLinear, NarrowDeepLinear, Problem, SquaredDistance
 from deeplinear.probes import loss, product
 
@@ -22,9 +21,10 @@ MODEL = DeepLinear((3, 3, 3))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_ensembles() -> Iterator[None]:
+def _small_groups() -> Iterator[None]:
+    """Sixteen members to a group, so that forty change their company."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_queue, "LEAST_MEMBERS", 32)
+        patch.setattr(_queue, "DEVICE_WEIGHTS", 500)
         yield
 
 
@@ -52,12 +52,14 @@ SETTINGS = {
     "probes": [loss, product],
 }
 
+SIDE_BY_SIDE = {"engine": "xla", "strategy": "vector"}
+
 
 @pytest.fixture(scope="module")
-def setup(seed: int, _small_ensembles: None):
+def setup(seed: int, _small_groups: None):
     targets, params = setting(seed)
-    assert few_lanes(MEMBERS, 18) > 0
-    return targets, params, ensemble(stacked(targets), params, **SETTINGS)
+    assert many_lanes(MEMBERS, 18) == 16
+    return targets, params, ensemble(stacked(targets), params, **SETTINGS, **SIDE_BY_SIDE)
 
 
 def test_members_do_what_they_do_alone(setup) -> None:
@@ -65,7 +67,12 @@ def test_members_do_what_they_do_alone(setup) -> None:
     assert many.failed == () and set(many.results.tolist()) <= {RESULTS.stopped, RESULTS.completed}
     assert many.stats["stabilised_steps"].max() > 0
     for index in (0, 17, MEMBERS - 1):
-        one = simulate(Problem(MODEL, SquaredDistance(targets[index])), [layer[index] for layer in params], **SETTINGS)
+        one = simulate(
+            Problem(MODEL, SquaredDistance(targets[index])),
+            [layer[index] for layer in params],
+            **SETTINGS,
+            engine="xla",
+        )
         mine = many.member(index)
         assert mine.result is one.result
         assert mine.stats["accepted_steps"] == pytest.approx(one.stats["accepted_steps"], rel=0.05, abs=3)
@@ -73,51 +80,37 @@ def test_members_do_what_they_do_alone(setup) -> None:
         assert np.abs(mine["product"][:-1] - one["product"][:-1]).max() < AGREEMENT
 
 
-def test_who_is_beside_makes_no_difference(setup, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit by bit: in another order, on another number of threads."""
+def test_who_is_beside_makes_no_difference(setup, seed: int) -> None:
+    """Bit by bit, in another order and so in other groups."""
     targets, params, many = setup
     order = np.random.default_rng(seed + 1).permutation(MEMBERS)
-    monkeypatch.setenv(SHARE, "2")
-    again = ensemble(stacked(targets[order]), [layer[order] for layer in params], **SETTINGS)
+    again = ensemble(stacked(targets[order]), [layer[order] for layer in params], **SETTINGS, **SIDE_BY_SIDE)
     assert np.array_equal(many["product"][order], again["product"], equal_nan=True)
     assert np.array_equal(many.stats["accepted_steps"][order], again.stats["accepted_steps"])
     assert all(np.array_equal(a[order], b) for a, b in zip(many.params, again.params, strict=True))
 
 
-@pytest.mark.slow
-@pytest.mark.covers("completion:F40")
-def test_many_members_do_the_same_in_any_company(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit by bit, where members change between groups and the integrator for single ones; threads vary the company."""
-    many = 300
-    targets, params = setting(seed, many)
-    monkeypatch.setenv(SHARE, "2")
-    first, again = (ensemble(stacked(targets), params, **SETTINGS) for _ in range(2))
-    order = np.arange(many)[::-1]
-    turned = ensemble(stacked(targets[order]), [layer[order] for layer in params], **SETTINGS)
-    for other, places in ((again, slice(None)), (turned, order)):
-        assert np.array_equal(first["product"][places], other["product"], equal_nan=True)
-        assert all(np.array_equal(a[places], b) for a, b in zip(first.params, other.params, strict=True))
-
-
 def test_every_step_recorded(setup) -> None:
     targets, params, _ = setup
     shared = Problem(MODEL, SquaredDistance(targets[0]))
-    run = ensemble(shared, params, GradientFlow(1e-8), horizon=20.0, every=1)
+    run = ensemble(shared, params, GradientFlow(1e-8), horizon=20.0, every=1, **SIDE_BY_SIDE)
     assert np.array_equal(run.lengths, run.stats["accepted_steps"] + 1)
     assert np.all(np.nanmax(np.diff(run["loss"], axis=1), axis=1) < 1e-12)
 
 
 def test_limits_end_all_members(setup) -> None:
     targets, params, _ = setup
-    run = ensemble(stacked(targets), params, wall_limit=1e-9, **SETTINGS)
+    run = ensemble(stacked(targets), params, wall_limit=1e-9, **SETTINGS, **SIDE_BY_SIDE)
     assert set(run.results.tolist()) == {RESULTS.wall_limit}
-    run = ensemble(stacked(targets), params, max_steps=5, **SETTINGS)
+    run = ensemble(stacked(targets), params, max_steps=5, **SETTINGS, **SIDE_BY_SIDE)
     assert set(run.results.tolist()) == {RESULTS.step_limit} and set(run.stats["accepted_steps"].tolist()) == {5}
 
 
 def test_stacked_problems_are_lists_of_problems(setup) -> None:
     targets, params, many = setup
-    listed = ensemble([Problem(MODEL, SquaredDistance(target)) for target in targets], params, **SETTINGS)
+    listed = ensemble(
+        [Problem(MODEL, SquaredDistance(target)) for target in targets], params, **SETTINGS, **SIDE_BY_SIDE
+    )
     assert np.array_equal(many["product"], listed["product"], equal_nan=True)
     whole = stacked(targets)
     broken = Problem(MODEL, SquaredDistance(targets[0]))
@@ -169,21 +162,17 @@ def test_stabilised_steps_side_by_side_take_their_own_stages() -> None:
             assert np.allclose(mine[index], own, rtol=1e-11, atol=1e-14)
 
 
-@pytest.mark.parametrize(("members", "size"), [(31, 27), (300, 2000)])
-def test_few_members_and_wide_networks_are_moved_one_by_one(members: int, size: int) -> None:
-    assert few_lanes(members, size) == 0
-
-
-def test_numbers_of_lanes_are_few() -> None:
-    assert {few_lanes(members, 27) for members in range(32, 5000)} == {16, 64}
-    assert {many_lanes(members, 300) for members in (20, 300, 30_000, 10**6)} == {32, 512, 2048}
+def test_numbers_of_lanes_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(_queue, "DEVICE_WEIGHTS", 620_000)
+        assert {many_lanes(members, 300) for members in (20, 300, 30_000, 10**6)} == {32, 512, 2048}
 
 
 def test_the_last_members_are_shared_out_among_the_workers() -> None:
     """Each takes its part of those that wait, as many as there are workers not yet away."""
     queue = _queue.Queue.__new__(_queue.Queue)
     queue.workers, queue.away, queue.ready = 3, 0, threading.Condition()
-    queue.queues = {"explicit": list(range(7)), "stabilised": [], "alone": []}
+    queue.queues = {"explicit": list(range(7)), "stabilised": []}
     taken = []
     while queue.queues["explicit"]:
         group = queue.take(16)

@@ -332,9 +332,11 @@ def test_things_without_layers_are_refused():
 def test_what_is_no_key_is_refused(key):
     model = DeepLinear((2, 2, 2))
     for init in (Gaussian(0.1), Orthogonal(), LambdaBalanced(0.0, 0.1)):
-        with pytest.raises(TypeError, match=rf"{type(init).__name__}: key must be a key such as jax.random.key\(0\)"):
+        with pytest.raises(
+            TypeError, match=rf"{type(init).__name__}: key must be one random key, such as jax.random.key\(0\)"
+        ):
             unchecked(type(init).__call__)(init, model, key)
-    with pytest.raises(TypeError, match="random_mask: key must be a key"):
+    with pytest.raises(TypeError, match="random_mask: key must be one random key"):
         unchecked(random_mask)(key, (2, 2), 1)
 
 

@@ -25,6 +25,7 @@ from deeplinear.core import (
     check_shape,
     dopri8,
     kvaerno5,
+    random,
     tsit5,
 )
 from deeplinear.dynamics import (
@@ -224,7 +225,7 @@ def build(settings: Settings) -> Run:
 
 
 def _build(settings: Settings) -> Run:
-    key_problem, key_start, key_run = jax.random.split(jax.random.key(settings["seed"]), 3)
+    key_problem, key_start, key_run = random.split(random.key(settings["seed"]), 3)
     model = DeepLinear(settings["widths"])
     energy, data = _loss(settings, key_problem)
     problem = Problem(model, energy, settings["l2"])
@@ -233,7 +234,7 @@ def _build(settings: Settings) -> Run:
         method.check(problem)
     seeds = settings["seeds"]
     init = INIT[settings["init"]](settings, data)
-    starts = tuple(init(model, jax.random.fold_in(key_start, i)) for i in range(seeds))
+    starts = tuple(init(model, random.fold_in(key_start, i)) for i in range(seeds))
     problem.check(starts[0], "--init")
     probes = _probes(settings["probes"], Data(data.target, data.mask, starts))
     # Refuses now what would otherwise fail while the run is compiled.
@@ -283,7 +284,7 @@ def _target(settings: Settings, key: Any) -> np.ndarray:
 def _loss(settings: Settings, key: Any) -> tuple[AbstractLoss, Data]:
     """The loss, with the target and mask it is made from."""
     kind = settings["loss"]
-    key_target, key_data = jax.random.split(key)
+    key_target, key_data = random.split(key)
     if kind in ("regression", "sensing") and (settings["inputs"] is not None or settings["outputs"] is not None):
         return _given(settings, kind), Data(None, None)
     target = _target(settings, key_target)
@@ -297,11 +298,11 @@ def _loss(settings: Settings, key: Any) -> tuple[AbstractLoss, Data]:
         return Completion(target, mask), Data(target, mask)
     if kind == "regression":
         samples = settings["samples"] or 10 * inp
-        inputs = jax.random.normal(key_data, (inp, samples))
+        inputs = random.normal(key_data, (inp, samples))
         if settings["whiten"]:
             inputs = whiten(inputs)
         return _regression(settings, inputs, target @ inputs), Data(target, None)
-    matrices = jax.random.normal(key_data, (settings["samples"] or out * inp, out, inp))
+    matrices = random.normal(key_data, (settings["samples"] or out * inp, out, inp))
     return Sensing(matrices, jnp.einsum("kij,ij->k", matrices, target)), Data(target, None)
 
 

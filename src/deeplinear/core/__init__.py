@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from deeplinear._about import (
         near_name as near_name,
     )
+    from deeplinear.core import (
+        random as random,
+    )
     from deeplinear.core._arrays import (
         as_array as as_array,
     )
@@ -111,6 +114,7 @@ if TYPE_CHECKING:
         Array as Array,
         Matrix as Matrix,
         Params as Params,
+        RandomKey as RandomKey,
         Stack as Stack,
     )
     from deeplinear.core._xp import (

@@ -211,7 +211,8 @@ def check_key(where: str, key: Any, name: str = "key") -> None:
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and np.ndim(key) == 1
     if not raw and not (typed and key.ndim == 0):
-        raise TypeError(f"{where}: {name} must be a key such as jax.random.key(0), but is {key!r}.")
+        found = f"an array of {key.dtype}, shape {key.shape}" if isinstance(key, jax.Array | np.ndarray) else repr(key)
+        raise TypeError(f"{where}: {name} must be one random key, such as jax.random.key(0), but is {found}.")
 
 
 def check_x64(where: str) -> None:

@@ -6,10 +6,10 @@ Called outside of a compiled program each of them is one; inside they dissolve (
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
+import deeplinear.core.random as random
 from deeplinear.core._types import Array, Params
 from deeplinear.core._xp import formula, xp
 
@@ -94,4 +94,4 @@ def random_orthogonal(key: Array, size: int, dtype: xp.dtype | None = None) -> F
 
 @formula(static_argnums=(1, 2))
 def _haar(key: Array, size: int, dtype: Any) -> Array:
-    return jax.random.orthogonal(key, size, dtype=dtype)
+    return random.orthogonal(key, size, dtype=dtype)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Key, UInt32
 
 if TYPE_CHECKING:
     Array: TypeAlias = jax.Array
@@ -20,3 +20,9 @@ Params: TypeAlias = tuple[Float[Array, "_ _"], ...]
 
 Stack: TypeAlias = tuple[Float[Array, "members _ _"], ...]
 """Layers of the members of an ensemble: `Params` with a leading member axis."""
+
+if TYPE_CHECKING:
+    RandomKey: TypeAlias = jax.Array | np.ndarray
+else:
+    RandomKey: TypeAlias = Key[Array, ""] | UInt32[Array, " words"]
+"""One key of JAX's random numbers, or its words."""

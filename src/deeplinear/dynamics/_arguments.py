@@ -1,6 +1,5 @@
 """Arguments of `simulate`, `ensemble` and `resume`, looked at before anything is compiled."""
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -8,18 +7,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Key, UInt32
+from jaxtyping import UInt32
 
 from deeplinear.core import (
     Array,
     Trajectory,
     check_count,
     check_finite,
+    check_key,
     check_number,
     check_shape,
     checked_layer,
     checked_params,
     describe,
+    random,
 )
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Progress
 from deeplinear.dynamics._flow import FLOOR, GradientFlow
@@ -140,17 +141,13 @@ def checked_members(name: str, value: Any) -> tuple[Any, int | None]:
 def key_data(where: str, key: Any, members: int | None) -> UInt32[Array | np.ndarray, "members words"]:
     """Data of one random key, or of one for each member of an ensemble."""
     if key is None:
-        key = jax.random.key(0)
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if not typed or key.shape != ():
-        found = f"an array of {key.dtype}, shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
-        raise TypeError(f"{where}: key must be one random key, such as jax.random.key(0), but is {found}.")
-    return np.asarray(jax.random.key_data(key))[None] if members is None else _split(key, members)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _split(key: Key[Array, ""], members: int) -> UInt32[Array, "members words"]:
-    return jax.random.key_data(jax.random.split(key, members))
+        key = random.key(0)
+    check_key(where, key)
+    seen = random.words(key)
+    if seen is not None:
+        return seen[None] if members is None else random.split(seen, members)
+    keys = key[None] if members is None else jax.random.split(key, members)
+    return keys if keys.dtype == np.uint32 else jax.random.key_data(keys)
 
 
 # --- Records, rules and limits ----------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ import abc
 from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Int
 
-from deeplinear.core import Array, Params
+from deeplinear.core import Array, Params, RandomKey
 from deeplinear.models import Problem
 
 State = TypeVar("State")
@@ -57,5 +57,5 @@ class AbstractUpdate(AbstractMethod, Generic[State]):
         """State before the first step."""
 
     @abc.abstractmethod
-    def step(self, problem: Problem, params: Params, state: State, key: Key[Array, ""]) -> tuple[Params, State]:
+    def step(self, problem: Problem, params: Params, state: State, key: RandomKey) -> tuple[Params, State]:
         """One step. `key` is fresh for every step; deterministic methods ignore it."""

@@ -7,10 +7,9 @@ Stepping and probing are compiled apart, so changing a probe does not compile th
 Members of an ensemble are moved in one of two ways:
 
 * in blocks, one member after the other inside one compiled call, the blocks on a pool of threads. No member waits for
-  another. The choice on a CPU for wide networks, few members and discrete updates.
+  another. The choice on a CPU.
 * in groups, side by side. Members wait in a queue for each integrator; who is free takes as many as there are lanes,
-  moves them some steps and puts them back. The choice on an accelerator, with thousands of lanes, and on the threads of
-  a CPU for flows of many small networks, where work beside the gradients would take most of the time.
+  moves them some steps and puts them back. The choice on an accelerator, with thousands of lanes.
 """
 
 import threading
@@ -41,11 +40,10 @@ from deeplinear.dynamics._members import (
     take,
     without_padding,
 )
-from deeplinear.dynamics._queue import Queue, few_lanes, many_lanes
+from deeplinear.dynamics._queue import Queue, many_lanes
 from deeplinear.dynamics._run import Run
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import Problem
-from deeplinear.probes import gradient_norm, loss
 
 Item = TypeVar("Item")
 
@@ -100,26 +98,25 @@ def _advance(
     plan: Plan,
     state: Any,
     budget: Array,
-    bound: Array,
     batched: tuple[bool, bool],
     room: int,
     vector: bool,
     stabilised: bool,
 ) -> tuple[Any, Snapshots]:
-    """One chunk. `stabilised` chooses the integrator of flows that move side by side, `bound` who is moved alone."""
+    """One chunk. `stabilised` chooses the integrator of flows that move side by side."""
     state = state._replace(window=jnp.zeros_like(state.window))
     if isinstance(method, GradientFlow) and vector:
         return _lanes.advance(
-            problem, method, rules, plan, state, budget, bound, batched=batched, room=room, stabilised=stabilised
+            problem, method, rules, plan, state, budget, batched=batched, room=room, stabilised=stabilised
         )
 
-    def one(p: Problem, m: AbstractMethod, plan: Plan, state: Any, bound: Array) -> tuple[Any, Snapshots]:
+    def one(p: Problem, m: AbstractMethod, plan: Plan, state: Any) -> tuple[Any, Snapshots]:
         if isinstance(m, GradientFlow):
-            return _flow.advance(p, m, rules, plan, state, budget, bound, room=room)
+            return _flow.advance(p, m, rules, plan, state, budget, room=room)
         assert isinstance(m, AbstractUpdate)
         return _descent.advance(p, m, rules, plan, state, budget, room=room)
 
-    return over_members(one, (*batched, True, True, True), vector, problem, method, plan, state, bound)
+    return over_members(one, (*batched, True, True), vector, problem, method, plan, state)
 
 
 class Driver:
@@ -131,13 +128,9 @@ class Driver:
         self.times, self.every, self.horizon = run.schedule
         self.max_steps, self.deadline, self.progress, self.opens = run.max_steps, run.deadline, run.progress, run.opens
         self.members, self.size = members, size
-        method, rules = run.method, run.rules
         # On an accelerator one prepares while the other computes.
         self.workers = (1 if vector else processors()) if on_host() else 2
-        # Other rules may decompose matrices, and batches of those must not be decomposed on several threads at once.
-        plain = all(rule.probe is loss or rule.probe is gradient_norm for rule in rules)
-        fits = plain and isinstance(method, GradientFlow) and not isinstance(method.integrator, Implicit)
-        self.lanes = many_lanes(members, size) if vector else few_lanes(members, size) if fits else 0
+        self.lanes = many_lanes(members, size) if vector else 0
         self.recorder = Recorder(members, len(self.times) + 2 if len(self.times) else 64, [p.name for p in run.probes])
         self.cursor = np.full(members, run.first)
         self.kept: dict[str, np.ndarray] = {}
@@ -176,13 +169,11 @@ class Driver:
         budget: int,
         vector: bool,
         stabilised: bool = False,
-        bound: np.ndarray | None = None,
     ) -> tuple[Any, Snapshots]:
-        """One compiled chunk for the members `ids`; without a `bound` none of them waits for another integrator."""
+        """One compiled chunk for the members `ids`."""
         room = self.room(len(ids))
-        bound = np.full(len(ids), -np.inf) if bound is None else bound
-        plan, most, limit = self.plan(ids, room), *jax.device_put((np.asarray(budget), bound))
-        return _advance(problem, method, self.rules, plan, state, most, limit, self.batched, room, vector, stabilised)
+        plan, most = self.plan(ids, room), jax.device_put(np.asarray(budget))
+        return _advance(problem, method, self.rules, plan, state, most, self.batched, room, vector, stabilised)
 
     def record(self, ids: np.ndarray, problem: Problem, shots: Snapshots, state: Any) -> None:
         """Evaluate the probes on new snapshots and note where the members stand."""
@@ -294,7 +285,7 @@ class Driver:
     # --- Side by side, in groups
 
     def groups(self, lanes: int, y: Array, t: Array, keys: Array) -> None:
-        """Run all members side by side in groups of so many lanes, on a pool of threads if they lie on the host."""
+        """Run all members side by side in groups of so many lanes."""
         parts = [np.arange(i, min(i + lanes, self.members)) for i in range(0, self.members, lanes)]
 
         def begin(ids: np.ndarray) -> Any:
@@ -316,9 +307,8 @@ class Driver:
                         state = self.stopped(state, limit)
                         continue
                     problem, method = self.members_of(padded)
-                    side_by_side, stabilised = kind != "alone", kind == "stabilised"
-                    bound = queue.bound(padded)
-                    state, shots = self.chunk(padded, problem, method, state, BUDGET, side_by_side, stabilised, bound)
+                    stabilised = kind == "stabilised"
+                    state, shots = self.chunk(padded, problem, method, state, BUDGET, True, stabilised)
                     self.record(ids, problem, shots, state)
                 except KeyboardInterrupt:
                     self.cancelled = True

@@ -422,7 +422,6 @@ def advance(
     plan: Plan,
     state: FlowState,
     budget: Int[Array, ""],
-    bound: Float[Array, ""],
     *,
     room: int,
 ) -> tuple[FlowState, Snapshots]:
@@ -437,16 +436,13 @@ def advance(
         plan: What to record and when to end.
         state: Where to start; a state whose result is not `running` is returned as it is.
         budget: Number of steps to try at the most.
-        bound: The flow stands still where it is not stiff, or its step in units of 1/ρ is not above this, to be moved
-            side by side with others; minus infinity lets it go on.
         room: Number of snapshots that fit.
     """
     field = GradientField(problem)
 
     def goes_on(carry: tuple[FlowState, Snapshots, Array]) -> Array:
         state, shots, tries = carry
-        here = (bound == -jnp.inf) | (state.stiff & (state.h * state.rho > bound))
-        return here & busy(plan, state, shots.filled, room) & (tries < budget)
+        return busy(plan, state, shots.filled, room) & (tries < budget)
 
     def block(carry: tuple[FlowState, Snapshots, Array]) -> tuple[FlowState, Snapshots, Array]:
         state, shots, tries = carry

@@ -7,12 +7,11 @@ full, its spectral radius is due, another integrator should take over) stands st
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from deeplinear.core import Array, Stabilised
 from deeplinear.dynamics._base import Plan, Snapshots
 from deeplinear.dynamics._flow import REFRESH, FlowState, GradientField, GradientFlow, attempt, busy, refresh
-from deeplinear.dynamics._members import on_host
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import AbstractModel, DeepLinear, NarrowDeepLinear, Problem
 
@@ -21,17 +20,13 @@ Lanes = Bool[Array, " lanes"]
 AXIS = "lanes"
 """Name of the axis of members."""
 
-NARROW = 6
-"""Largest width for which products are written out on a CPU."""
-
-NARROW_ON_DEVICE = 16
-"""The same on an accelerator."""
+NARROW = 16
+"""Largest width for which products are written out."""
 
 
 def _side_by_side(problem: Problem) -> Problem:
     """The problem with a model that is fast under `jax.vmap`."""
-    widest = NARROW if on_host() else NARROW_ON_DEVICE
-    if type(problem.model) is not DeepLinear or max(problem.model.widths) > widest:
+    if type(problem.model) is not DeepLinear or max(problem.model.widths) > NARROW:
         return problem
     return eqx.tree_at(lambda p: p.model, problem, NarrowDeepLinear(problem.model.widths), is_leaf=_is_model)
 
@@ -85,7 +80,6 @@ def advance(
     plan: Plan,
     state: FlowState,
     budget: Int[Array, ""],
-    bound: Float[Array, " lanes"],
     *,
     batched: tuple[bool, bool],
     room: int,
@@ -100,7 +94,6 @@ def advance(
         plan: What to record and when to end; a leading axis of members on each entry.
         state: Where to start, a leading axis of members on each entry.
         budget: Number of steps to try at the most.
-        bound: Step of stiff members in units of 1/ρ beyond which they stand still, to be moved alone.
         batched: Which of problem and method differ between members.
         room: Number of snapshots that fit for each member.
         stabilised: Which integrator of a `Switching` moves them. Members that should be moved by the other stand still.
@@ -116,8 +109,7 @@ def advance(
     )
 
     def live(state: FlowState, shots: Snapshots) -> Lanes:
-        here = (state.stiff == stabilised) & ~(state.stiff & (state.h * state.rho > bound))
-        return busy(plan, state, shots.filled, room) & here
+        return busy(plan, state, shots.filled, room) & (state.stiff == stabilised)
 
     def goes_on(carry: tuple[FlowState, Snapshots, Array]) -> Array:
         state, shots, tries = carry

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Key
+from jaxtyping import Key, UInt32
 
 from deeplinear._about import __version__
 from deeplinear.core import (
@@ -27,6 +26,7 @@ from deeplinear.core import (
     check_shape,
     describe,
     entry,
+    random,
 )
 from deeplinear.dynamics._arguments import checked_method
 from deeplinear.dynamics._base import AbstractMethod, Progress
@@ -57,8 +57,8 @@ def plasticity(
     after: object,
     init: AbstractInit | Sequence[AbstractInit],
     *,
-    key: Key[Array, "..."],
-    cold_key: Key[Array, "..."] | None = None,
+    key: Key[Array, "..."] | UInt32[Array, "..."],
+    cold_key: Key[Array, "..."] | UInt32[Array, "..."] | None = None,
     method: AbstractMethod | Sequence[AbstractMethod] | None = None,
     threshold: float | None = None,
     horizon: float | None = None,
@@ -129,7 +129,7 @@ def plasticity(
     keys = _checked_keys("key", key)
     fresh = keys if cold_key is None else _checked_keys("cold_key", cold_key)
     sizes = {"target": truths, "before": seen, "after": more, "key": keys, "cold_key": fresh}
-    counts = {name: len(array) for name, array in sizes.items() if array.ndim == (1 if "key" in name else 3)}
+    counts = {name: len(array) for name, array in sizes.items() if array.ndim == (2 if "key" in name else 3)}
     counts |= {n: len(v) for n, v, given in (("init", inits, init), ("method", methods, method)) if _is_list(given)}
     if len(set(counts.values())) > 1:
         raise ValueError(f"plasticity: there must be one entry for each member, but there are {counts}.")
@@ -212,11 +212,11 @@ class _Runner:
         phase: str,
         problems: list[Problem],
         params: Sequence[Params | None],
-        keys: Key[Array, " members"],
+        keys: UInt32[np.ndarray, "members words"],
         shape: Sequence[Trajectory] | None = None,
     ) -> list[Trajectory]:
         """One phase of all members: what is kept is loaded, what may begin is trained, the rest stays empty."""
-        noise = [jax.random.fold_in(key, PHASES.index(phase)) for key in keys]
+        noise = [random.fold_in(key, PHASES.index(phase)) for key in keys]
         found: dict[int, Trajectory] = {}
         contents: dict[int, str] = {}
         for i, start in enumerate(params):
@@ -241,7 +241,7 @@ class _Runner:
         phase: str,
         problems: list[Problem],
         params: Sequence[Params | None],
-        noise: list[Key[Array, ""]],
+        noise: list[UInt32[np.ndarray, " words"]],
         members: list[int],
     ) -> list[tuple[int, Trajectory]]:
         """Runs of the given members, together where nothing random keeps them apart; none where no time is left."""
@@ -276,14 +276,14 @@ class _Runner:
                 break
         return runs
 
-    def content(self, problem: Problem, params: Params, method: AbstractMethod, noise: Key[Array, ""]) -> str:
+    def content(self, problem: Problem, params: Params, method: AbstractMethod, noise: np.ndarray) -> str:
         """Hash of everything that determines a phase of one member, whatever it is called and whoever runs beside."""
-        random = None if isinstance(method, DETERMINISTIC) else np.asarray(jax.random.key_data(noise))
+        words = None if isinstance(method, DETERMINISTIC) else noise
         parts = {
             "problem": problem,
             "params": params,
             "method": method,
-            "random": random,
+            "random": words,
             "rules": self.rules,
             "horizon": None if self.horizon is None else float(self.horizon),
             "every": self.every,
@@ -371,19 +371,19 @@ def _several(name: str, value: Any, kind: type) -> list[Any]:
     return items
 
 
-def _checked_keys(name: str, key: Any) -> Key[Array, "..."]:
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if not typed or key.ndim > 1 or key.shape == (0,):
+def _checked_keys(name: str, key: Any) -> UInt32[np.ndarray, "*members words"]:
+    words = random.words(key)
+    if words is None or words.ndim > 2 or 0 in words.shape:
         raise TypeError(
             f"plasticity: {name} must be a key such as jax.random.key(0), or one for each member, but is {key!r}."
         )
-    return key
+    return words
 
 
-def _spread_keys(key: Key[Array, "..."], members: int | None) -> Key[Array, " members"]:
-    if key.ndim == 1:
-        return key
-    return key[None] if members is None else jax.random.split(key, members)
+def _spread_keys(words: UInt32[np.ndarray, "..."], members: int | None) -> UInt32[np.ndarray, "members words"]:
+    if words.ndim == 2:
+        return words
+    return words[None] if members is None else random.split(words, members)
 
 
 # --- Trajectories of members ------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Key, UInt32
+from jaxtyping import UInt32
 
-from deeplinear.core import Array, Trajectory, checked_params, entry, near_name
+from deeplinear.core import Array, RandomKey, Trajectory, checked_params, entry, near_name
 from deeplinear.dynamics._arguments import (
     Settings,
     check_continuation,
@@ -46,7 +46,7 @@ def simulate(
     until: Until | Sequence[Until] = (),
     max_steps: int = 10_000_000,
     wall_limit: float | None = None,
-    key: Key[Array, ""] | None = None,
+    key: RandomKey | None = None,
     throw: bool = False,
     progress: Callable[[Progress], None] | None = None,
     engine: str | None = None,
@@ -108,7 +108,7 @@ def ensemble(
     until: Until | Sequence[Until] = (),
     max_steps: int = 10_000_000,
     wall_limit: float | None = None,
-    key: Key[Array, ""] | None = None,
+    key: RandomKey | None = None,
     throw: bool = False,
     progress: Callable[[Progress], None] | None = None,
     strategy: str | None = None,

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int
 
-from deeplinear.core import Array, Params, add_scaled, as_array, check_number, entry, is_concrete
+from deeplinear.core import Array, Params, RandomKey, add_scaled, as_array, check_number, entry, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import Problem
 
@@ -72,7 +72,7 @@ class GradientDescent(AbstractUpdate[None]):
         """No state."""
         return None
 
-    def step(self, problem: Problem, params: Params, state: None, key: Key[Array, ""]) -> tuple[Params, None]:
+    def step(self, problem: Problem, params: Params, state: None, key: RandomKey) -> tuple[Params, None]:
         """One step of descent."""
         return add_scaled(params, -self.lr, problem.gradient(params)), None
 
@@ -123,7 +123,7 @@ class Momentum(AbstractUpdate[MomentumState]):
         return MomentumState(jnp.asarray(False), _zeros(params))
 
     def step(
-        self, problem: Problem, params: Params, state: MomentumState, key: Key[Array, ""]
+        self, problem: Problem, params: Params, state: MomentumState, key: RandomKey
     ) -> tuple[Params, MomentumState]:
         """One step along the velocity."""
         gradient = problem.gradient(params)
@@ -177,7 +177,7 @@ class Adam(AbstractUpdate[AdamState]):
         """Zero moments."""
         return AdamState(jnp.zeros((), dtype=int), _zeros(params), _zeros(params))
 
-    def step(self, problem: Problem, params: Params, state: AdamState, key: Key[Array, ""]) -> tuple[Params, AdamState]:
+    def step(self, problem: Problem, params: Params, state: AdamState, key: RandomKey) -> tuple[Params, AdamState]:
         """One step with moments corrected for their zero start."""
         gradient = problem.gradient(params)
         steps = state.steps + 1
@@ -223,7 +223,7 @@ class RMSProp(AbstractUpdate[Params]):
         """Zero second moment."""
         return _zeros(params)
 
-    def step(self, problem: Problem, params: Params, state: Params, key: Key[Array, ""]) -> tuple[Params, Params]:
+    def step(self, problem: Problem, params: Params, state: Params, key: RandomKey) -> tuple[Params, Params]:
         """One step along the scaled gradient."""
         gradient = problem.gradient(params)
         squares = tuple(self.decay * v + (1 - self.decay) * g**2 for v, g in zip(state, gradient, strict=True))
@@ -258,7 +258,7 @@ class Adagrad(AbstractUpdate[Params]):
         """Zero sums of squares."""
         return _zeros(params)
 
-    def step(self, problem: Problem, params: Params, state: Params, key: Key[Array, ""]) -> tuple[Params, Params]:
+    def step(self, problem: Problem, params: Params, state: Params, key: RandomKey) -> tuple[Params, Params]:
         """One step along the scaled gradient."""
         gradient = problem.gradient(params)
         squares = tuple(s + g**2 for s, g in zip(state, gradient, strict=True))

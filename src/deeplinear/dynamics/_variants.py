@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Int
 
-from deeplinear.core import Array, Matrix, Params, as_array, check_count, check_number, is_concrete
+from deeplinear.core import Array, Matrix, Params, RandomKey, as_array, check_count, check_number, is_concrete
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.models import AbstractLoss, AbstractSumLoss, Problem
 
@@ -17,7 +17,7 @@ class _Batch(AbstractLoss):
     """A loss whose gradient is that of a random batch; everything else is that of the whole."""
 
     whole: AbstractSumLoss
-    key: Key[Array, ""]
+    key: RandomKey
     batch: int = eqx.field(static=True)
 
     def value(self, product: Matrix) -> Float[Array, ""]:
@@ -88,7 +88,7 @@ class Minibatch(AbstractUpdate[Any]):
             )
         return loss
 
-    def step(self, problem: Problem, params: Params, state: Any, key: Key[Array, ""]) -> tuple[Params, Any]:
+    def step(self, problem: Problem, params: Params, state: Any, key: RandomKey) -> tuple[Params, Any]:
         """One step of the method along the gradient of a random batch."""
         loss = self._loss(problem)
         drawn = Problem(problem.model, _Batch(loss, key, self.batch), loss.share(self.batch) * problem.l2)
@@ -150,7 +150,7 @@ class Milestones(AbstractUpdate[MilestonesState]):
         return _rate(self.method) * self.factor ** passed.astype(self.factor.dtype)
 
     def step(
-        self, problem: Problem, params: Params, state: MilestonesState, key: Key[Array, ""]
+        self, problem: Problem, params: Params, state: MilestonesState, key: RandomKey
     ) -> tuple[Params, MilestonesState]:
         """One step of the method with the learning rate of the moment."""
         slowed = eqx.tree_at(_rate, self.method, self.rate(state.steps))

@@ -8,10 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar
 
-import jax
-from jaxtyping import Key
-
-from deeplinear.core import RESULTS, Array, Trajectory, near_name, processors
+from deeplinear.core import RESULTS, RandomKey, Trajectory, near_name, processors, random
 from deeplinear.experiments._spec import fields, key_of, plain
 
 if TYPE_CHECKING:
@@ -149,7 +146,7 @@ class Context:
         return trajectory if keep_failed else trajectory.raise_on_failure()
 
 
-def seed_key(seed: int, *names: object) -> Key[Array, ""]:
+def seed_key(seed: int, *names: object) -> RandomKey:
     """Key of randomness that depends on the seed and on names only, not on the order of work.
 
     Example:
@@ -157,7 +154,7 @@ def seed_key(seed: int, *names: object) -> Key[Array, ""]:
         True
     """
     digest = hashlib.sha256("\x00".join(map(str, (seed, *names))).encode()).digest()
-    return jax.random.key(int.from_bytes(digest[:4], "little") >> 1)
+    return random.key(int.from_bytes(digest[:4], "little") >> 1)
 
 
 @dataclasses.dataclass(frozen=True)

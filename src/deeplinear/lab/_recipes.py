@@ -3,8 +3,6 @@
 import ast
 from typing import Any
 
-import jax
-
 WIDEST = 120
 """Longest line of a script."""
 
@@ -14,8 +12,8 @@ SHORT = {"jnp": "import jax.numpy as jnp", "np": "import numpy as np"}
 
 def keys_of(seed: int) -> tuple[Any, Any]:
     """Keys of the target and of the start of a run with that seed."""
-    key_problem, key_start, _ = jax.random.split(jax.random.key(seed), 3)
-    return jax.random.split(key_problem)[0], jax.random.fold_in(key_start, 0)
+    key_problem, key_start, _ = random.split(random.key(seed), 3)
+    return random.split(key_problem)[0], random.fold_in(key_start, 0)
 
 
 def script(*parts: str) -> str:

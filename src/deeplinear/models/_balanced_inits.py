@@ -3,15 +3,15 @@ r"""Initialisations with prescribed conserved quantities: balanced, $\lambda$-ba
 import itertools
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from deeplinear.core import (
     Array,
     Matrix,
     Params,
+    RandomKey,
     as_array,
     check_finite,
     check_key,
@@ -22,6 +22,7 @@ from deeplinear.core import (
     is_concrete,
     no_gradient,
     put,
+    random,
     random_orthogonal,
     xp,
 )
@@ -60,7 +61,7 @@ class Balanced(AbstractInit):
         check_finite("Balanced", "product", self.product)
         self.rotate = rotate
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = network_of("Balanced", model)
         check_shape("Balanced", "product", self.product, (network.widths[-1], network.widths[0]))
         if network.depth == 1:
@@ -124,7 +125,7 @@ class FromSVD(AbstractInit):
         check_number("FromSVD", "lam", lam)
         self.lam = xp.asarray(lam, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = network_of("FromSVD", model)
         widths = (self.right.shape[0], self.values.shape[0], self.left.shape[0])
         if network.widths != widths:
@@ -182,7 +183,7 @@ class LambdaBalanced(AbstractInit):
             check_shape("LambdaBalanced", "match_det", self.match_det, (None, None))
             check_finite("LambdaBalanced", "match_det", self.match_det)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = network_of("LambdaBalanced", model)
         std = feasible_lambda("LambdaBalanced", self.std, self.lam, network.widths)
         if self.match_det is not None:
@@ -194,7 +195,7 @@ class LambdaBalanced(AbstractInit):
                 )
             check_shape("LambdaBalanced", "match_det", self.match_det, (size, size))
         check_key("LambdaBalanced", key)
-        key_layers, key_rotation = jax.random.split(key)
+        key_layers, key_rotation = random.split(key)
         # The size is taken out before the decomposition: the layers have derivatives by it, singular vectors have none.
         product = network.product(gaussian_layers(key_layers, network.shapes, [1.0] * network.depth))
         left, values, right_t = xp.linalg.svd(product, full_matrices=True)
@@ -240,7 +241,7 @@ class TaskAligned(AbstractInit):
         check_number("TaskAligned", "lam", lam)
         self.lam = xp.asarray(lam, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = network_of("TaskAligned", model)
         check_shape("TaskAligned", "target", self.target, (network.widths[-1], network.widths[0]))
         strengths = feasible_lambda("TaskAligned", self.strengths, self.lam, network.widths)
@@ -349,10 +350,10 @@ def _balanced(left: Matrix, values: Float[Array, " _"], right_t: Matrix, widths:
     return tuple(layers)
 
 
-def _rotated(params: Params, key: Key[Array, ""]) -> Params:
+def _rotated(params: Params, key: RandomKey) -> Params:
     """The same network in a Haar-random orthonormal basis of every hidden layer."""
     layers = list(params)
-    for position, k in enumerate(jax.random.split(key, len(layers))[:-1]):
+    for position, k in enumerate(random.split(key, len(layers))[:-1]):
         turn = random_orthogonal(k, layers[position].shape[0])
         layers[position] = turn @ layers[position]
         layers[position + 1] = layers[position + 1] @ turn.T

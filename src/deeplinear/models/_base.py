@@ -4,9 +4,9 @@ import abc
 from typing import Generic, TypeVar
 
 import equinox as eqx
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Int
 
-from deeplinear.core import Array, Matrix, Params
+from deeplinear.core import Array, Matrix, Params, RandomKey
 
 Memo = TypeVar("Memo")
 
@@ -91,7 +91,7 @@ class AbstractSumLoss(AbstractLoss):
         """Number of terms; an array where it depends on data."""
 
     @abc.abstractmethod
-    def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
+    def batch_gradient(self, product: Matrix, key: RandomKey, batch: int) -> Matrix:
         """Gradient of the part of the loss made by `batch` terms, drawn uniformly without replacement."""
 
     @abc.abstractmethod

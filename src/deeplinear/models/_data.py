@@ -4,14 +4,14 @@ import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float, Int, Key, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from deeplinear.core import (
     Array,
     Matrix,
+    RandomKey,
     as_array,
     check_count,
     check_finite,
@@ -22,6 +22,7 @@ from deeplinear.core import (
     entry,
     formula,
     is_concrete,
+    random,
     random_orthogonal,
     stop_gradient,
     xp,
@@ -118,7 +119,7 @@ def _polar_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Ar
 
 
 def random_regression(
-    key: Key[Array, ""], inp: int, out: int, samples: int, *, sigma: ArrayLike = 1.0, per_output: bool = True
+    key: RandomKey, inp: int, out: int, samples: int, *, sigma: ArrayLike = 1.0, per_output: bool = True
 ) -> Samples:
     r"""Whitened Gaussian inputs with independent Gaussian outputs, so that no linear map fits exactly.
 
@@ -150,12 +151,12 @@ def random_regression(
 
 @formula(static_argnames=("sizes", "per_output"))
 def _gaussian_samples(
-    key: Key[Array, ""], sigma: Float[Array, ""], sizes: tuple[int, int, int], per_output: bool
+    key: RandomKey, sigma: Float[Array, ""], sizes: tuple[int, int, int], per_output: bool
 ) -> Samples:
     inp, out, samples = sizes
-    key_inputs, key_outputs = jax.random.split(key)
+    key_inputs, key_outputs = random.split(key)
     std = sigma / (math.sqrt(out) if per_output else 1.0)
-    return Samples(jax.random.normal(key_inputs, (inp, samples)), std * jax.random.normal(key_outputs, (out, samples)))
+    return Samples(random.normal(key_inputs, (inp, samples)), std * random.normal(key_outputs, (out, samples)))
 
 
 _HIERARCHY = (
@@ -202,7 +203,7 @@ def _hierarchy(scale: Float[Array, ""], labels: Matrix) -> Samples:
     return Samples(root * xp.eye(8, dtype=float), root * scale * labels)
 
 
-def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, std: ArrayLike = 1.0) -> Matrix:
+def low_rank_target(key: RandomKey, shape: tuple[int, int], rank: int, *, std: ArrayLike = 1.0) -> Matrix:
     r"""Gaussian low-rank matrix $W^\star = \sigma\, U V^\top / \sqrt{r}$.
 
     $U$ and $V$ have $r$ columns with independent standard normal entries, so every entry of $W^\star$ has mean
@@ -232,7 +233,7 @@ def low_rank_target(key: Key[Array, ""], shape: tuple[int, int], rank: int, *, s
 
 
 @entry
-def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) -> Matrix:
+def spectral_target(key: RandomKey, shape: tuple[int, int], values: Any) -> Matrix:
     r"""Matrix $U\,\mathrm{diag}(s)\,V^\top$ with given singular values and random singular vectors.
 
     Args:
@@ -256,7 +257,7 @@ def spectral_target(key: Key[Array, ""], shape: tuple[int, int], values: Any) ->
         most = min(rows, columns)
         raise ValueError(f"spectral_target: values must be at most {most} for shape {shape}, but are {found.shape[0]}.")
     # Random bases are compiled for each side, not for each pair of sides.
-    left, right = (random_orthogonal(k, side) for k, side in zip(jax.random.split(key), (rows, columns), strict=True))
+    left, right = (random_orthogonal(k, side) for k, side in zip(random.split(key), (rows, columns), strict=True))
     return _spectral(left, found, right)
 
 
@@ -266,13 +267,13 @@ def _spectral(left: Matrix, values: Float[Array, " rank"], right: Matrix) -> Mat
 
 
 @formula(static_argnames=("shape", "rank"))
-def _low_rank(key: Key[Array, ""], std: Float[Array, ""], shape: tuple[int, int], rank: int) -> Matrix:
-    key_left, key_right = jax.random.split(key)
-    left, right = jax.random.normal(key_left, (shape[0], rank)), jax.random.normal(key_right, (shape[1], rank))
+def _low_rank(key: RandomKey, std: Float[Array, ""], shape: tuple[int, int], rank: int) -> Matrix:
+    key_left, key_right = random.split(key)
+    left, right = random.normal(key_left, (shape[0], rank)), random.normal(key_right, (shape[1], rank))
     return std / math.sqrt(rank) * (left @ right.T)
 
 
-def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool[Array, "out inp"]:
+def random_mask(key: RandomKey, shape: tuple[int, int], count: int) -> Bool[Array, "out inp"]:
     """Mask with exactly `count` observed entries, every such pattern equally likely.
 
     Args:
@@ -296,8 +297,8 @@ def random_mask(key: Key[Array, ""], shape: tuple[int, int], count: int) -> Bool
 
 
 @formula(static_argnames="shape")
-def _mask(key: Key[Array, ""], count: int | Int[Array, ""], shape: tuple[int, int]) -> Bool[Array, "out inp"]:
-    return (jax.random.permutation(key, math.prod(shape)) < count).reshape(shape)
+def _mask(key: RandomKey, count: int | Int[Array, ""], shape: tuple[int, int]) -> Bool[Array, "out inp"]:
+    return (random.permutation(key, math.prod(shape)) < count).reshape(shape)
 
 
 def _extent(where: str, shape: tuple[int, int]) -> tuple[int, int]:

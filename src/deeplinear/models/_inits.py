@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from deeplinear.core import (
     Array,
     Matrix,
     Params,
+    RandomKey,
     as_array,
     check_finite,
     check_key,
@@ -24,6 +24,7 @@ from deeplinear.core import (
     formula,
     is_concrete,
     near_name,
+    random,
     xp,
 )
 from deeplinear.models._base import AbstractModel
@@ -39,7 +40,7 @@ class AbstractInit(eqx.Module):
     """
 
     @abc.abstractmethod
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         """Layers for `model`. Deterministic initialisations ignore the key."""
 
 
@@ -61,7 +62,7 @@ class Gaussian(AbstractInit):
         check_number("Gaussian", "std", std, above=0)
         self.std = xp.asarray(std, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         check_key("Gaussian", key)
         return gaussian_layers(key, model.shapes, [self.std] * len(model.shapes))
 
@@ -99,7 +100,7 @@ class MatchedGaussian(AbstractInit):
         spread = math.sqrt(math.prod(network.widths[1:-1])) if self.rule == "product" else 1.0
         return (self.scale / spread) ** (1 / network.depth)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         check_key("MatchedGaussian", key)
         return gaussian_layers(key, model.shapes, [self.std(model)] * len(model.shapes))
 
@@ -112,7 +113,7 @@ class LeCun(AbstractInit):
         [(2, 3)]
     """
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         check_key("LeCun", key)
         return gaussian_layers(key, model.shapes, [math.sqrt(1 / inp) for _, inp in model.shapes])
 
@@ -125,7 +126,7 @@ class He(AbstractInit):
         [(2, 3)]
     """
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         check_key("He", key)
         return gaussian_layers(key, model.shapes, [math.sqrt(2 / inp) for _, inp in model.shapes])
 
@@ -138,7 +139,7 @@ class Glorot(AbstractInit):
         [(2, 3)]
     """
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         check_key("Glorot", key)
         return gaussian_layers(key, model.shapes, [math.sqrt(2 / (inp + out)) for out, inp in model.shapes])
 
@@ -161,7 +162,7 @@ class Scaled(AbstractInit):
     def __init__(self, gains: object) -> None:
         self.gains = nonnegative("Scaled", "gains", gains)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         gains = per_item("Scaled", "gains", self.gains, len(model.shapes), "layer")
         stds = [gain / math.sqrt(inp) for gain, (_, inp) in zip(gains, model.shapes, strict=True)]
         check_key("Scaled", key)
@@ -187,9 +188,9 @@ class Orthogonal(AbstractInit):
         check_number("Orthogonal", "scale", scale, above=0)
         self.scale = xp.asarray(scale, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         check_key("Orthogonal", key)
-        pairs = zip(jax.random.split(key, len(model.shapes)), model.shapes, strict=True)
+        pairs = zip(random.split(key, len(model.shapes)), model.shapes, strict=True)
         return tuple(_orthogonal_layer(k, self.scale, shape) for k, shape in pairs)
 
 
@@ -211,7 +212,7 @@ class ScaledIdentity(AbstractInit):
         check_number("ScaledIdentity", "scale", scale)
         self.scale = xp.asarray(scale, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         return _identities(self.scale, tuple(model.shapes))
 
 
@@ -241,7 +242,7 @@ class AlphaM(AbstractInit):
         self.alpha = xp.asarray(alpha, dtype=float)
         self.m = xp.asarray(m, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = network_of("AlphaM", model)
         if len(set(network.widths)) > 1:
             raise ValueError(
@@ -268,7 +269,7 @@ class Explicit(AbstractInit):
     def __init__(self, params: object) -> None:
         self.params = _layers("Explicit", "params", params)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         model.check(self.params, "Explicit")
         return self.params
 
@@ -292,7 +293,7 @@ class WarmStart(AbstractInit):
             ) from None
         self.params = _layers("WarmStart", "trajectory.params", params)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         model.check(self.params, "WarmStart")
         return self.params
 
@@ -339,23 +340,23 @@ def per_item(where: str, name: str, value: Float[Array, "..."], count: int, item
 
 
 def gaussian_layers(
-    key: Key[Array, ""], shapes: Sequence[tuple[int, int]], stds: Sequence[float | Float[Array, ""]]
+    key: RandomKey, shapes: Sequence[tuple[int, int]], stds: Sequence[float | Float[Array, ""]]
 ) -> Params:
     """Normal layers with a standard deviation for each, every layer from its own key."""
-    keys = jax.random.split(key, len(shapes))
+    keys = random.split(key, len(shapes))
     layers = zip(keys, stds, shapes, strict=True)
     return tuple(_gaussian_layer(k, std, tuple(shape)) for k, std, shape in layers)
 
 
 # One program for each shape of a layer, not for each network: random numbers take long to compile.
 @formula(static_argnames="shape")
-def _gaussian_layer(key: Key[Array, ""], std: float | Float[Array, ""], shape: tuple[int, int]) -> Matrix:
-    return std * jax.random.normal(key, shape)
+def _gaussian_layer(key: RandomKey, std: float | Float[Array, ""], shape: tuple[int, int]) -> Matrix:
+    return std * random.normal(key, shape)
 
 
 @formula(static_argnames="shape")
-def _orthogonal_layer(key: Key[Array, ""], scale: Float[Array, ""], shape: tuple[int, int]) -> Matrix:
-    return scale * jax.random.orthogonal(key, shape[0], m=shape[1])
+def _orthogonal_layer(key: RandomKey, scale: Float[Array, ""], shape: tuple[int, int]) -> Matrix:
+    return scale * random.orthogonal(key, shape[0], shape[1])
 
 
 @formula(static_argnames="shapes")

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Int, Integer, Key
+from jaxtyping import Float, Int, Integer
 
 from deeplinear.core import (
     Array,
     Matrix,
+    RandomKey,
     as_array,
     check_count,
     check_finite,
@@ -22,6 +23,7 @@ from deeplinear.core import (
     formula,
     is_concrete,
     put,
+    random,
     xp,
 )
 from deeplinear.models._base import AbstractLoss, AbstractSumLoss
@@ -63,13 +65,13 @@ def _check_batch(where: str, batch: int, terms: int) -> None:
         raise ValueError(f"{where}: batch must be at most the number of terms, {terms}, but is {batch}.")
 
 
-def _draw(where: str, key: Key[Array, ""], terms: int, batch: int) -> Int[Array, " batch"]:
+def _draw(where: str, key: RandomKey, terms: int, batch: int) -> Int[Array, " batch"]:
     """Indices of `batch` different terms, all sets equally likely."""
     check_key(where, key)
     _check_batch(where, batch, terms)
     if batch == 1:
-        return jax.random.randint(key, (1,), 0, terms)
-    return jax.random.choice(key, terms, (batch,), replace=False)
+        return random.randint(key, (1,), 0, terms)
+    return random.permutation(key, terms)[:batch]
 
 
 class SquaredDistance(AbstractLoss):
@@ -306,7 +308,7 @@ class SampleRegression(AbstractSumLoss):
         """Number of samples $P$."""
         return self.inputs.shape[-1]
 
-    def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
+    def batch_gradient(self, product: Matrix, key: RandomKey, batch: int) -> Matrix:
         r"""Mean of $(W x_n - y_n)\,x_n^\top$ over `batch` samples, drawn without replacement."""
         chosen = _draw("SampleRegression.batch_gradient", key, self.terms, batch)
         inputs = self.inputs[:, chosen]
@@ -374,7 +376,7 @@ class Completion(AbstractSumLoss):
         """Number of observed entries."""
         return xp.sum(self.mask.astype(int))
 
-    def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
+    def batch_gradient(self, product: Matrix, key: RandomKey, batch: int) -> Matrix:
         r"""$\sum (w_{ij} - w^\star_{ij})\,e_i e_j^\top$ over `batch` observed entries, drawn without replacement.
 
         The number of observed entries is data. Where it can be seen, a larger batch is refused; under a transformation
@@ -385,11 +387,11 @@ class Completion(AbstractSumLoss):
         _check_batch("Completion.batch_gradient", batch, int(terms) if is_concrete(terms) else self.mask.size)
         seen = self.mask.ravel()
         if batch == 1:  # the k-th observed entry, k uniform: one random number instead of one per entry
-            drawn = jax.random.randint(key, (1,), 0, terms)
+            drawn = random.randint(key, (1,), 0, terms)
             chosen = xp.searchsorted(xp.cumsum(seen.astype(int)), drawn, side="right")
         else:  # the observed entries with the highest of independent scores
-            scores = xp.where(seen > 0, jax.random.uniform(key, seen.shape, dtype=seen.dtype), -1.0)
-            chosen = jax.lax.top_k(scores, batch)[1]
+            scores = xp.where(seen > 0, random.uniform(key, seen.shape, dtype=seen.dtype), -1.0)
+            chosen = xp.argsort(-scores, stable=True)[:batch]
         residual = seen[chosen] * (product.ravel()[chosen] - self.target.ravel()[chosen])
         flat = put(xp.zeros_like(product).ravel(), chosen, residual, unique_indices=True)
         return flat.reshape(product.shape)
@@ -472,7 +474,7 @@ class EntryCompletion(AbstractSumLoss):
         """Number of observed entries."""
         return self.values.shape[0]
 
-    def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
+    def batch_gradient(self, product: Matrix, key: RandomKey, batch: int) -> Matrix:
         r"""$\sum (w_{i_k j_k} - y_k)\,e_{i_k} e_{j_k}^\top$ over `batch` observations, drawn without replacement."""
         chosen = _draw("EntryCompletion.batch_gradient", key, self.terms, batch)
         rows, columns = self.rows[chosen], self.columns[chosen]
@@ -535,7 +537,7 @@ class Sensing(AbstractSumLoss):
         """Number of measurements."""
         return self.values.shape[0]
 
-    def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
+    def batch_gradient(self, product: Matrix, key: RandomKey, batch: int) -> Matrix:
         r"""$\sum (\langle A_k, W\rangle - y_k)\,A_k$ over `batch` measurements, drawn without replacement."""
         chosen = _draw("Sensing.batch_gradient", key, self.terms, batch)
         matrices = self.matrices[chosen]

@@ -3,15 +3,15 @@
 import itertools
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from deeplinear.core import (
     Array,
     Matrix,
     Params,
+    RandomKey,
     as_array,
     check_count,
     check_finite,
@@ -22,6 +22,7 @@ from deeplinear.core import (
     formula,
     is_concrete,
     put,
+    random,
     random_orthogonal,
     xp,
 )
@@ -91,7 +92,7 @@ class DeltaBalanced(AbstractInit):
         check_number("DeltaBalanced", "delta", delta, above=0)
         self.delta = xp.asarray(delta, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _deep("DeltaBalanced", model)
         return rescale_balance(gaussian_layers(key, network.shapes, [1.0] * network.depth), self.delta)
 
@@ -125,13 +126,13 @@ class Aligned(AbstractInit):
         self.left = None if left is None else _orthogonal("Aligned", "left", left)
         self.right = None if right is None else _orthogonal("Aligned", "right", right)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = network_of("Aligned", model)
         for name, basis, width in (("left", self.left, network.widths[-1]), ("right", self.right, network.widths[0])):
             if basis is not None:
                 check_shape("Aligned", name, basis, (width, width))
         check_key("Aligned", key)
-        keys = jax.random.split(key, network.depth + 1)
+        keys = random.split(key, network.depth + 1)
         bases = [random_orthogonal(k, width) for k, width in zip(keys, network.widths, strict=True)]
         bases[0] = bases[0] if self.right is None else self.right
         bases[-1] = bases[-1] if self.left is None else self.left
@@ -159,10 +160,10 @@ class Decoupled(AbstractInit):
     def __init__(self, strengths: object) -> None:
         self.strengths = _checked_strengths("Decoupled", strengths)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _deep("Decoupled", model)
         check_key("Decoupled", key)
-        keys = jax.random.split(key, network.depth - 1)
+        keys = random.split(key, network.depth - 1)
         hidden = [random_orthogonal(k, width) for k, width in zip(keys, network.widths[1:-1], strict=True)]
         ends = [xp.eye(width) for width in (network.widths[0], network.widths[-1])]
         return _in_bases(diagonal_layers("Decoupled", self.strengths, network), [ends[0], *hidden, ends[1]])
@@ -186,7 +187,7 @@ class Diagonal(AbstractInit):
     def __init__(self, strengths: object) -> None:
         self.strengths = _checked_strengths("Diagonal", strengths)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         return diagonal_layers("Diagonal", self.strengths, network_of("Diagonal", model))
 
 
@@ -222,7 +223,7 @@ class Pyramid(AbstractInit):
         self.growth = xp.asarray(growth, dtype=float)
         self.scale = xp.asarray(scale, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _pivoted("Pyramid", model, self.pivot)
         widths, j = network.widths, self.pivot
         rising, falling = itertools.pairwise(widths[:j]), itertools.pairwise(widths[j:])
@@ -232,7 +233,7 @@ class Pyramid(AbstractInit):
                 "take another pivot or other widths."
             )
         check_key("Pyramid", key)
-        keys = jax.random.split(key, network.depth)
+        keys = random.split(key, network.depth)
         return tuple(
             self.scale * self.growth ** abs(number - j) * _conditioned(k, shape)
             for number, (k, shape) in enumerate(zip(keys, network.shapes, strict=True), start=1)
@@ -267,7 +268,7 @@ class Cumulative(AbstractInit):
         self.pivot = int(pivot)
         self.scale = xp.asarray(scale, dtype=float)
 
-    def __call__(self, model: AbstractModel, key: Key[Array, ""]) -> Params:
+    def __call__(self, model: AbstractModel, key: RandomKey) -> Params:
         network = _pivoted("Cumulative", model, self.pivot)
         widths, j = network.widths, self.pivot
         inp, out = widths[0], widths[-1]
@@ -277,12 +278,12 @@ class Cumulative(AbstractInit):
                 f"{widths}."
             )
         check_key("Cumulative", key)
-        of_frames, of_parts = jax.random.split(key)
+        of_frames, of_parts = random.split(key)
         frames = [
             random_orthogonal(k, width)[:, : inp if place < j else out]
-            for place, (k, width) in enumerate(zip(jax.random.split(of_frames, len(widths)), widths, strict=True))
+            for place, (k, width) in enumerate(zip(random.split(of_frames, len(widths)), widths, strict=True))
         ]
-        parts = jax.random.split(of_parts, network.depth)
+        parts = random.split(of_parts, network.depth)
         pivot = self.scale * _conditioned(parts[0], (out, inp))
         cores = [pivot]
         for k in parts[1:j]:  # outwards to the input: B Bᵀ = the Gram matrix above + E
@@ -373,10 +374,10 @@ def _pivoted(where: str, model: AbstractModel, pivot: int) -> DeepLinear:
     return network
 
 
-def _conditioned(key: Key[Array, ""], shape: tuple[int, int]) -> Matrix:
+def _conditioned(key: RandomKey, shape: tuple[int, int]) -> Matrix:
     """Haar-random singular vectors, singular values uniform between 1 and 2."""
     rows, columns = shape
-    of_left, of_values, of_right = jax.random.split(key, 3)
+    of_left, of_values, of_right = random.split(key, 3)
     modes = min(shape)
-    values = jax.random.uniform(of_values, (modes,), minval=1.0, maxval=2.0)
+    values = random.uniform(of_values, (modes,), minval=1.0, maxval=2.0)
     return (random_orthogonal(of_left, rows)[:, :modes] * values) @ random_orthogonal(of_right, columns)[:, :modes].T

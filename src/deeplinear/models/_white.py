@@ -3,11 +3,22 @@
 import sys
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, as_array, check_count, check_shape, entry, formula, is_concrete, xp
+from deeplinear.core import (
+    Array,
+    Matrix,
+    RandomKey,
+    as_array,
+    check_count,
+    check_shape,
+    entry,
+    formula,
+    is_concrete,
+    random,
+    xp,
+)
 from deeplinear.models._base import AbstractSumLoss
 from deeplinear.models._losses import checked_matrix
 
@@ -58,7 +69,7 @@ class WhiteInputs(AbstractSumLoss):
         """As many as there are numbers: the stream does not end."""
         return sys.maxsize
 
-    def batch_gradient(self, product: Matrix, key: Key[Array, ""], batch: int) -> Matrix:
+    def batch_gradient(self, product: Matrix, key: RandomKey, batch: int) -> Matrix:
         r"""Mean of $(W - W^\star)\,x x^\top$ over `batch` fresh inputs."""
         check_count("WhiteInputs.batch_gradient", "batch", batch, at_least=1)
         return _batch_gradient(self.target, self.active, product, key, batch)
@@ -78,7 +89,7 @@ class WhiteInputs(AbstractSumLoss):
 
 @formula(static_argnames="batch")
 def _batch_gradient(
-    target: Matrix, active: Float[Array, " inp"], product: Matrix, key: Key[Array, ""], batch: int
+    target: Matrix, active: Float[Array, " inp"], product: Matrix, key: RandomKey, batch: int
 ) -> Matrix:
-    inputs = active[:, None] * jax.random.normal(key, (product.shape[1], batch), dtype=product.dtype)
+    inputs = active[:, None] * random.normal(key, (product.shape[1], batch), dtype=product.dtype)
     return ((product - target) @ inputs) @ inputs.T / batch

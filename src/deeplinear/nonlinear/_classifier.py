@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Float, Int, Key, Real, UInt8
+from jaxtyping import Float, Int, Real, UInt8
 
-from deeplinear.core import RESULTS, Array, NumericalError, check_count, check_number, entry, near_name
+from deeplinear.core import RESULTS, Array, NumericalError, RandomKey, check_count, check_number, entry, near_name
 from deeplinear.models import Images
 from deeplinear.nonlinear._convolutional import BATCH
 
@@ -101,7 +101,7 @@ class ClassifierTraining(NamedTuple):
 
 @entry
 def augmented(
-    key: Key[Array, ""], images: Real[Array, "batch channels rows columns"], *, flips: bool, crop: int
+    key: RandomKey, images: Real[Array, "batch channels rows columns"], *, flips: bool, crop: int
 ) -> Real[Array, "batch channels rows columns"]:
     """Each image mirrored with probability ½ and shifted by up to `crop` pixels each way, zeros coming in.
 
@@ -130,7 +130,7 @@ def train_classifier(
     state: eqx.nn.State | None,
     data: Images,
     protocol: Protocol,
-    key: Key[Array, ""],
+    key: RandomKey,
     *,
     observe: Callable[[int, Any], None] | None = None,
     progress: Callable[[int, float], None] | None = None,
@@ -185,7 +185,7 @@ def train_classifier(
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _order(key: Key[Array, ""], count: int, steps: int, batch: int) -> tuple[Array, Array]:
+def _order(key: RandomKey, count: int, steps: int, batch: int) -> tuple[Array, Array]:
     """The images of each step of an epoch, (steps, batch), and a key for each."""
     key_order, key_steps = jax.random.split(key)
     order = jax.random.permutation(key_order, count)[: steps * batch].reshape(steps, batch)
@@ -232,7 +232,7 @@ class _Placed(NamedTuple):
 
 
 def _gradient(
-    network: Any, state: Any, data: _Placed, chosen: Int[Array, " batch"], key: Key[Array, ""], flips: bool, crop: int
+    network: Any, state: Any, data: _Placed, chosen: Int[Array, " batch"], key: RandomKey, flips: bool, crop: int
 ) -> tuple[Any, Any, Array, Array]:
     """Gradient of the loss on the chosen images, the state after it, the loss and the share of hits."""
     shown = augmented(key, _planes(data.images[chosen]), flips=flips, crop=crop)

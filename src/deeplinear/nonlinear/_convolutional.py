@@ -14,9 +14,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
-from deeplinear.core import Array, check_count
+from deeplinear.core import Array, RandomKey, check_count
 
 BATCH = "batch"
 """Name of the axis that normalisation averages over."""
@@ -111,7 +111,7 @@ class VGG(eqx.Module):
 
 
 def resnet(
-    key: Key[Array, ""],
+    key: RandomKey,
     depth: int,
     *,
     classes: int = 10,
@@ -160,7 +160,7 @@ def resnet(
 
 
 def vgg(
-    key: Key[Array, ""],
+    key: RandomKey,
     depth: int,
     *,
     classes: int = 10,

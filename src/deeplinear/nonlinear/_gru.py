@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
-from deeplinear.core import Array, check_count, check_finite, check_number, check_shape, entry
+from deeplinear.core import Array, RandomKey, check_count, check_finite, check_number, check_shape, entry
 
 Number = float | int | Float[Array, ""]
 
@@ -107,7 +107,7 @@ def _outputs(gru: GRU, inputs: Float[Array, "*batch times inputs"]) -> Float[Arr
 
 @entry
 def normal_gru(
-    key: Key[Array, ""],
+    key: RandomKey,
     states: int,
     *,
     scale: Number,
@@ -136,7 +136,7 @@ def normal_gru(
 
 @entry
 def uniform_gru(
-    key: Key[Array, ""],
+    key: RandomKey,
     states: int,
     *,
     scale: Number = 1.0,
@@ -258,7 +258,7 @@ def _zeros(where: str, states: int, inputs: int, outputs: int, scale: Number, dt
 
 
 @eqx.filter_jit
-def _drawn(key: Key[Array, ""], template: GRU, size: Float[Array, ""], law: str) -> GRU:
+def _drawn(key: RandomKey, template: GRU, size: Float[Array, ""], law: str) -> GRU:
     """Numbers from N(0, size²), or uniform between -size and size, in the form of the template."""
     leaves, form = jax.tree.flatten(template)
     ends = np.cumsum([leaf.size for leaf in leaves])

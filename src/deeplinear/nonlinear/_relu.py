@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
-from deeplinear.core import Array, check_count, check_number, entry
+from deeplinear.core import Array, RandomKey, check_count, check_number, entry
 
 
 class ReLUNetwork(eqx.Module):
@@ -38,7 +38,7 @@ class ReLUNetwork(eqx.Module):
 
 @entry
 def gaussian_relu(
-    key: Key[Array, ""], widths: Sequence[int], *, scale: float = 2**0.5, dtype: DTypeLike | None = None
+    key: RandomKey, widths: Sequence[int], *, scale: float = 2**0.5, dtype: DTypeLike | None = None
 ) -> ReLUNetwork:
     r"""A network with independent entries from $N(0, \text{scale}^2/n_{\text{in}})$ in every layer.
 
@@ -65,7 +65,7 @@ def gaussian_relu(
 
 @entry
 def identity_relu(
-    key: Key[Array, ""],
+    key: RandomKey,
     widths: Sequence[int],
     *,
     identity: float = 1.0,

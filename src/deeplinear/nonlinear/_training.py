@@ -19,6 +19,7 @@ from deeplinear.core import (
     RESULTS,
     Array,
     NumericalError,
+    RandomKey,
     check_count,
     check_finite,
     check_number,
@@ -121,7 +122,7 @@ def adam_step(
 
 
 def gaussian_sequences(
-    key: Key[Array, ""], batch: int, times: int, inputs: int = 1, dtype: DTypeLike | None = None
+    key: RandomKey, batch: int, times: int, inputs: int = 1, dtype: DTypeLike | None = None
 ) -> Float[Array, "batch times inputs"]:
     """Sequences of independent standard normal numbers; shorter ones are the beginnings of longer ones.
 
@@ -146,7 +147,7 @@ def gaussian_sequences(
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
 def _sequences(
-    key: Key[Array, ""], batch: int, times: int, inputs: int, kind: np.dtype
+    key: RandomKey, batch: int, times: int, inputs: int, kind: np.dtype
 ) -> Float[Array, "batch times inputs"]:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(times))
     drawn = jax.vmap(lambda k: jax.random.normal(k, (batch, inputs), kind))(keys)
@@ -185,7 +186,7 @@ def _response(gru: GRU, times: int) -> Float[Array, " times"]:
 
 @entry
 def gru_teacher(
-    key: Key[Array, ""],
+    key: RandomKey,
     target: Float[Array, " times"],
     states: int,
     *,

@@ -7,9 +7,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Key
 
-from deeplinear.core import Array, HypothesisError
+from deeplinear.core import HypothesisError, RandomKey
 from deeplinear.landscape import (
     CanonicalForm,
     canonical_form,
@@ -69,7 +68,7 @@ def several_layers(where: str, widths: Sequence[int]) -> None:
         raise ValueError(f"{where}: widths must be those of two or more layers, but are {tuple(widths)}.")
 
 
-def _key(rng: np.random.Generator) -> Key[Array, ""]:
+def _key(rng: np.random.Generator) -> RandomKey:
     return jax.random.key(int(rng.integers(2**31)))
 
 

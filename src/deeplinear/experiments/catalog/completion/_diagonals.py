@@ -5,11 +5,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number, stable_rank
+from deeplinear.core import check_count, check_number, random, stable_rank
 from deeplinear.exact import block_limit, disconnected
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.experiments.catalog.completion._flows import (
@@ -229,7 +228,7 @@ def _run_noise(spec: NoiseSpec, context: Context) -> "xarray.Dataset":
     import xarray
 
     scales = np.asarray(spec.scales)
-    noise = np.asarray(jax.random.normal(seed_key(spec.seed, "fig11", "noise"), (spec.draws, spec.width)))
+    noise = np.asarray(random.normal(seed_key(spec.seed, "fig11", "noise"), (spec.draws, spec.width)))
     clean = np.zeros((1, spec.width))
     values = np.concatenate([clean, *(size * noise for size in spec.noises)]) + spec.value
     targets = values[:, :, None] * np.eye(spec.width)

@@ -8,14 +8,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Key
+from jaxtyping import Bool, Float
 
 from deeplinear.core import (
     RESULTS,
     Array,
+    RandomKey,
     Trajectory,
     check_count,
     check_number,
+    random,
     spectrum,
     spectrum_effective_rank,
     spectrum_stable_rank,
@@ -132,9 +134,9 @@ def _stacked_problems(model: DeepLinear, targets: Any, masks: Any) -> Problem:
     return eqx.filter_vmap(lambda target, mask: Problem(model, Completion(target, mask)))(targets, masks)
 
 
-def normal_layers(key: Key[Array, ""], depth: int, trials: int, width: int) -> list[Float[Array, "trials width width"]]:
+def normal_layers(key: RandomKey, depth: int, trials: int, width: int) -> list[Float[Array, "trials width width"]]:
     """Standard normal layers, one key for each layer."""
-    return [jax.random.normal(k, (trials, width, width)) for k in jax.random.split(key, depth)]
+    return [random.normal(k, (trials, width, width)) for k in random.split(key, depth)]
 
 
 def family_layer(alpha: Any, m: Any, width: int) -> Float[np.ndarray, "*batch width width"]:

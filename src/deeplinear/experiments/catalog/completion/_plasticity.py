@@ -4,11 +4,10 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number, effective_rank, stable_rank
+from deeplinear.core import check_count, check_number, effective_rank, random, stable_rank
 from deeplinear.dynamics import GradientFlow, ensemble, plasticity, until
 from deeplinear.exact import disconnected, warm_start_bounds
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
@@ -78,7 +77,7 @@ def run_reveal(spec: Reveal, context: Context) -> "xarray.Dataset":
     targets, seen, more = [], [], []
     for trial in range(spec.trials):
         targets.append(np.asarray(low_rank_target(seed_key(spec.seed, "target", trial), size, spec.rank)))
-        order = np.asarray(jax.random.permutation(seed_key(spec.seed, "entries", trial), spec.width**2)).reshape(size)
+        order = np.asarray(random.permutation(seed_key(spec.seed, "entries", trial), spec.width**2)).reshape(size)
         seen.append(order < spec.before)
         more.append(order < spec.after)
     shape = (len(PHASES), len(spec.depths), len(spec.scales), spec.trials)

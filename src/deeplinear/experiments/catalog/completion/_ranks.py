@@ -3,10 +3,9 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from deeplinear.core import check_count
+from deeplinear.core import check_count, random
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.experiments.catalog.completion._flows import (
     Limits,
@@ -71,7 +70,7 @@ def _compute(spec: RankSpec, context: Context, name: str, masks: np.ndarray, sha
         grouped = np.reshape(array, (-1, 1, spec.trials, *np.shape(array)[1:]))
         return np.broadcast_to(grouped, (len(masks), *grouped.shape[1:]))
 
-    left, right = (jax.random.normal(seed_key(spec.seed, name, side), (count, width)) for side in ("left", "right"))
+    left, right = (random.normal(seed_key(spec.seed, name, side), (count, width)) for side in ("left", "right"))
     truth = by_pattern(left[:, :, None] * right[:, None, :])
 
     def train(depth: int) -> Limits:

@@ -3,11 +3,10 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number
+from deeplinear.core import check_count, check_number, random
 from deeplinear.dynamics import GradientDescent, ensemble, simulate
 from deeplinear.exact import (
     added_feature,
@@ -67,7 +66,7 @@ def run_fine_tuning(spec: FineTuning, context: Context) -> "xarray.Dataset":
         "reversal": np.asarray(reversal_task(target, spec.mode)),
         "scaled": spec.factor * target,
     }
-    trained = [TaskAligned(target, values, lam)(model, jax.random.key(0)) for lam in spec.pretrained]
+    trained = [TaskAligned(target, values, lam)(model, random.key(0)) for lam in spec.pretrained]
     # One set of times and of λ for points and curves, so that little is compiled.
     after = np.unique(np.linspace(0, max(spec.times) / spec.eta, 51).astype(int))
     times, lams = np.concatenate([spec.times, spec.eta * after]), (*spec.tuned, *CURVES)
@@ -76,7 +75,7 @@ def run_fine_tuning(spec: FineTuning, context: Context) -> "xarray.Dataset":
     losses = [[fine_tune_losses(p, task, times, lams)[points, knots] for p in trained] for task in tasks.values()]
     kept = [[fine_tune_losses(p, task, times)[knots] for p in trained] for task in tasks.values()]
     context.progress(0.3, "losses")
-    start = LambdaBalanced(spec.lam, 1.0, absolute_scale=spec.scale, match_det=target)(model, jax.random.key(spec.seed))
+    start = LambdaBalanced(spec.lam, 1.0, absolute_scale=spec.scale, match_det=target)(model, random.key(spec.seed))
     first = simulate(
         Problem(model, SquaredDistance(target)), start, GradientDescent(spec.eta), times=before, progress=context.watch
     )

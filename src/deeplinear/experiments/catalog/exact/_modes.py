@@ -4,11 +4,10 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number
+from deeplinear.core import check_count, check_number, random
 from deeplinear.dynamics import GradientDescent, GradientFlow, simulate
 from deeplinear.exact import balanced_mode, layer_mode_time, learning_time, mode_strength
 from deeplinear.experiments._base import Claim, Context, Experiment
@@ -72,7 +71,7 @@ def run_modes(spec: ModesSpec, context: Context) -> "xarray.Dataset":
 
     def descend(part: tuple[float, np.ndarray, np.ndarray]) -> np.ndarray:
         lam, strengths, rotation = part
-        params = FromSVD(left, strengths, right.T, lam, rotation)(problem.model, jax.random.key(0))
+        params = FromSVD(left, strengths, right.T, lam, rotation)(problem.model, random.key(0))
         run = simulate(
             problem, params, GradientDescent(spec.lr), times=steps, probes=(product,), progress=context.watch
         )
@@ -236,7 +235,7 @@ def run_depths(spec: DepthSpec, context: Context) -> "xarray.Dataset":
         i, n = spec.depths.index(depth), len(targets)
         matrix = jnp.diag(jnp.asarray(targets))
         problem = Problem(DeepLinear((n,) * (depth + 1)), SquaredDistance(matrix))
-        params = TaskAligned(matrix, spec.start)(problem.model, jax.random.key(0))
+        params = TaskAligned(matrix, spec.start)(problem.model, random.key(0))
         method = GradientFlow(1e-10)
         run = simulate(problem, params, method, times=clock[i], probes=(product,), progress=context.watch)
         return np.diagonal(context.complete(run)["product"], axis1=1, axis2=2).T

@@ -3,11 +3,10 @@
 import math
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Params, check_number
+from deeplinear.core import Params, check_number, random
 from deeplinear.models import DeepLinear, FromSVD, Problem, Regression, whiten
 
 ITEMS = ("goldfish", "salmon", "canary", "robin", "kelp", "sea lettuce", "rose", "daisy")
@@ -81,4 +80,4 @@ def layers_of(
         left = left * np.where(np.arange(len(values)) == len(values) - 1, sign, 1.0)
     hidden = rotation.shape[0]
     model = DeepLinear((matrix.shape[1], hidden, matrix.shape[0]))
-    return FromSVD(left[:, :hidden], values[:hidden], right_t[:hidden].T, lam, rotation)(model, jax.random.key(0))
+    return FromSVD(left[:, :hidden], values[:hidden], right_t[:hidden].T, lam, rotation)(model, random.key(0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from deeplinear.core import check_count, check_number
+from deeplinear.core import check_count, check_number, random
 from deeplinear.exact import (
     generalisation_loss,
     new_feature_response,
@@ -54,7 +54,7 @@ def run_transfer(spec: Transfer, context: Context) -> "xarray.Dataset":
     lams = np.linspace(-spec.largest_lam, spec.largest_lam, spec.lams)
     answer = jax.jit(jax.vmap(lambda lam: new_feature_response(transfer_kernel(target, lam), 0)))
     answers = np.asarray(answer(np.array([*lams, -math.inf, math.inf])))
-    model, key = DeepLinear((8, 8, 8)), jax.random.key(0)
+    model, key = DeepLinear((8, 8, 8)), random.key(0)
     layers = jax.jit(jax.vmap(lambda lam: TaskAligned(target, values, lam)(model, key)[0]))(
         np.asarray(lams, dtype=float)
     )

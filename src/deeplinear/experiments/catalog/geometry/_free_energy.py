@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number
+from deeplinear.core import check_count, check_number, random
 from deeplinear.experiments._base import Claim, Context, Experiment, seed_key
 from deeplinear.geometry import (
     PowerEnergy,
@@ -64,7 +64,7 @@ def run_settling(spec: Settling, context: Context) -> "xarray.Dataset":
     import xarray
 
     deviation = spec.deviation or spec.size**-0.5
-    start = deviation * np.asarray(jax.random.normal(seed_key(spec.seed, "settling"), (spec.size, spec.size)))
+    start = deviation * np.asarray(random.normal(seed_key(spec.seed, "settling"), (spec.size, spec.size)))
     times = np.linspace(0.0, spec.horizon, spec.points)
     energy = free_energy(PowerEnergy(spec.power), spec.beta, math.inf)
     run = matrix_flow(energy, start, math.inf, times, rtol=1e-7, atol=1e-10, points=False)
@@ -249,7 +249,7 @@ def _values(logs: np.ndarray, power: np.ndarray, size: int, beta: float) -> tupl
 
 def _flows(spec: Splitting, size: int) -> np.ndarray:
     """Ends of flows, (power, start, mode)."""
-    noise = np.asarray(jax.random.uniform(seed_key(spec.seed, "splitting", size), (size,), minval=-0.01, maxval=0.01))
+    noise = np.asarray(random.uniform(seed_key(spec.seed, "splitting", size), (size,), minval=-0.01, maxval=0.01))
     ends = []
     for power in spec.powers:
         value = float(equilibrium(PowerEnergy(power), size, spec.beta, math.inf).spectrum[0])

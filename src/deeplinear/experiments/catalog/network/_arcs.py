@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Array, Params, Stack, Trajectory, check_count, check_number, norm
+from deeplinear.core import Array, Params, Stack, Trajectory, check_count, check_number, norm, random
 from deeplinear.dynamics import GradientFlow, ensemble, until
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.landscape import (
@@ -94,7 +94,7 @@ def run_arcs(spec: Arcs, context: Context) -> "xarray.Dataset":
     import xarray
 
     places = np.linspace(0.0, 1.0, spec.points)
-    problem, key = _task(spec.widths, spec.sigma), jax.random.key(spec.seed)
+    problem, key = _task(spec.widths, spec.sigma), random.key(spec.seed)
     factors = [np.asarray(factor) for factor in random_gauge(key, spec.widths, condition=spec.condition)]
     outward = (*factors, np.eye(spec.widths[-1]))
     inward = (np.eye(spec.widths[0]), *(np.linalg.inv(factor) for factor in factors))

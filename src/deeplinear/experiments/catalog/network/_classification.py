@@ -3,10 +3,9 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
-from deeplinear.core import check_count, check_number
+from deeplinear.core import check_count, check_number, random
 from deeplinear.experiments._base import Claim, Context, Experiment
 from deeplinear.landscape import KIND, NegativeDirection, Tightened, canonical_form, classify, random_critical_point
 from deeplinear.plots import COLOURS, PANEL
@@ -53,7 +52,7 @@ class Saddles:
         sigma = draw_sigma(rng, min(widths[0], widths[-1]))
         signature = tuple(range(1, 1 + int(rng.integers(0, min(widths))))) if place % 4 < 2 else None
         style = "sparse" if place % 2 else "blocks"
-        key = jax.random.key(int(rng.integers(2**31)))
+        key = random.key(int(rng.integers(2**31)))
         layers = random_critical_point(key, sigma, widths, signature, fills=style, condition=self.condition)
         return Network(tuple(np.asarray(layer) for layer in layers), sigma)
 
