@@ -40,6 +40,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "while_loop": (halved, (VECTOR,)),
     "over": (lambda a, b: core.over(lambda row, x: row @ b * x)(a, b), (SQUARE, VECTOR)),
     "over columns": (core.over(xp.sum, in_axes=1), (SQUARE,)),
+    "columns to columns": (core.over(lambda x: x * xp.sum(x), in_axes=1, out_axes=1), (SQUARE,)),
     "cond": (lambda a: core.cond(xp.sum(a) > 0, lambda x: 2 * x, lambda x: -x, a), (VECTOR,)),
 }
 

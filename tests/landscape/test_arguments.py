@@ -71,7 +71,8 @@ BROKEN = {
 def test_weights_that_are_no_numbers_or_overflow_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"{name}: \w+\[1\] must be finite, but entry \(0, 0\) is nan"):
         BROKEN[name]((LAYERS[0], jnp.full((2, 2), jnp.nan), LAYERS[2]))
-    with pytest.raises(ValueError, match=f"{name}: the weights are so large that their product is not a number"):
+    large = "the weights are so large that their product is not a number|the largest number of params must be at most"
+    with pytest.raises(ValueError, match=f"{name}: ({large})"):
         BROKEN[name](tuple(1e160 * layer for layer in LAYERS))
 
 

@@ -126,5 +126,5 @@ def test_networks_that_do_not_fit_are_refused():
         Decoupled([1.0, 2.0, 3.0])(THREE, KEY)
     with pytest.raises(ValueError, match="at least two layers"):
         rescale_balance((jnp.eye(2),), 1.0)
-    with pytest.raises(Exception, match="must not be balanced"):
+    with pytest.raises(ValueError, match="must not be balanced"):
         rescale_balance((jnp.eye(2), jnp.eye(2)), 1.0)

@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 from deeplinear.core import Trajectory
-from deeplinear.readers import FileError, Source, load_dataset, sealed, unsealed
+from deeplinear.readers import FileError, Source, load_content, sealed, unsealed
 
 SPIN = """
 import sys
@@ -43,7 +43,7 @@ def test_every_changed_bit_is_refused_before_hdf5_sees_it(
     path = saved(tmp_path)
     whole = path.read_bytes()
     opened = []
-    monkeypatch.setattr(xarray, "open_dataset", lambda *given, **how: opened.append(1))
+    monkeypatch.setattr("h5py.File", lambda *given, **how: opened.append(1))
     monkeypatch.setattr("deeplinear.readers._netcdf.read_apart", lambda source: opened.append(1))
     rng = np.random.default_rng(seed)
     bits = {*rng.integers(0, 8 * len(whole), 1500).tolist(), *range(8 * (len(whole) - 106), 8 * len(whole))}
@@ -76,13 +76,43 @@ def test_other_programs_open_a_sealed_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Trajectory.load(path)["loss"], [1.0, 0.25])
 
 
+def test_every_kind_of_numbers_comes_back_as_it_was(tmp_path: Path) -> None:
+    run = Trajectory(
+        times=np.array([0.0, 1.0]),
+        values={
+            "loss": np.array([1.0, np.nan]),
+            "rank": np.array([3, 2]),
+            "whole": np.array([True, False]),
+            "side": np.array([[1.5], [2.5]], np.float32),
+        },
+        dims={"loss": (), "rank": (), "whole": (), "side": ("row",)},
+        params=(np.ones((2, 3)), np.ones((1, 2))),
+        results=np.asarray(1),
+        fired=np.asarray(0),
+        rules=(),
+        lengths=np.asarray(2),
+        stats={"steps": 3, "seconds": 0.5},
+        info={},
+        state=(np.asarray(True), np.arange(3, dtype=np.uint32)),
+    )
+    path = run.save(tmp_path / "run")
+    found, apart = Trajectory.load(path), load_content(Source("load", "own.nc", unsealed(Source.of(path, "load"))))
+    for name, value in run.values.items():
+        for again in (found[name], apart.arrays[name]):
+            assert again.dtype == value.dtype
+            np.testing.assert_array_equal(again, value)
+    assert found.stats == run.stats and list(found.values) == list(run.values)
+    assert [leaf.dtype for leaf in found.state] == [leaf.dtype for leaf in run.state]
+    assert all(np.array_equal(one, other) for one, other in zip(found.state, run.state, strict=True))
+
+
 def test_foreign_files_are_read_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = unsealed(Source.of(saved(tmp_path), "load"))
     assert whole is not None
     child = "deeplinear.readers._netcdf.CHILD"
     for content in (b"words", whole[: len(whole) // 2], whole[:8] + bytes(len(whole) - 8)):
         with pytest.raises(FileError, match=r"load: cannot read own\.nc: it is not NetCDF \("):
-            load_dataset(Source("load", "own.nc", content))
+            load_content(Source("load", "own.nc", content))
     import deeplinear.readers
 
     folder = str(Path(deeplinear.readers.__file__).parent)
@@ -92,10 +122,10 @@ def test_foreign_files_are_read_within_limits(tmp_path: Path, monkeypatch: pytes
     for program, words in (("spin", "more than 1 s of processor time"), ("end", "ended the HDF5 library by signal 11")):
         monkeypatch.setattr(child, tmp_path / f"{program}.py")
         with pytest.raises(FileError, match=words):
-            load_dataset(Source("load", "own.nc", whole))
+            load_content(Source("load", "own.nc", whole))
     monkeypatch.setattr("deeplinear.readers._netcdf.LARGEST_FOREIGN", len(whole) - 1)
     with pytest.raises(FileError, match=rf"it has {len(whole):,} bytes, more than"):
-        load_dataset(Source("load", "own.nc", whole))
+        load_content(Source("load", "own.nc", whole))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +147,7 @@ def test_files_that_are_no_trajectory_are_refused(tmp_path: Path, change, words:
     from deeplinear.core import netcdf_bytes
 
     path = saved(tmp_path)
-    dataset = load_dataset(Source.of(path, "load"))
+    dataset = Trajectory.load(path).to_xarray()
     path.write_bytes(sealed(netcdf_bytes(change(dataset))))
     with pytest.raises(FileError, match=words):
         Trajectory.load(path)

@@ -1,6 +1,6 @@
 """Transformations of the public functions of `core`."""
 
-import jax.numpy as jnp
+import numpy as np
 
 from deeplinear import core
 from traces import Row, both, layers, normal, outside, passes, positive
@@ -69,7 +69,7 @@ TABLE: dict[str, Row] = {
     "frobenius": passes(core.frobenius, normal((3, 2)), kinds=False),
     "inner": passes(core.inner, both(layers(2, 3, 2), layers(2, 3, 2)), scales=False, kinds=False),
     "integrate": passes(
-        lambda start: core.integrate(lambda x: -x, start, jnp.array([0.5, 1.0])).states,
+        lambda start: core.integrate(lambda x: -x, start, np.array([0.5, 1.0])).states,
         normal((2,)),
         grad="forward",
         kinds=False,

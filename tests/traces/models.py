@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deeplinear import models
+from deeplinear.core import xp
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from traces import Row, Traced, both, layers, normal, outside, passes, positive
 
@@ -34,7 +35,7 @@ def energy(product, weight):
 
 def at(row):
     """A method of a problem."""
-    return getattr(Problem(NETWORK, SquaredDistance(jnp.eye(2)), 0.1), row)
+    return getattr(Problem(NETWORK, SquaredDistance(np.eye(2)), 0.1), row)
 
 
 def covariances(rng):
@@ -67,7 +68,7 @@ TABLE: dict[str, Row] = {
     "EntryCompletion": loss(lambda values: models.EntryCompletion([0, 1], [0, 2], values, (2, 3)), normal((2,))),
     "Explicit": start(models.Explicit, layers(2, 2, 2)),
     "FromSVD": start(
-        lambda left, values, lam: models.FromSVD(left, values, jnp.eye(2), lam),
+        lambda left, values, lam: models.FromSVD(left, values, np.eye(2), lam),
         both(normal(()), positive((2,)), normal(())),
         through=turned,
     ),
@@ -106,7 +107,7 @@ TABLE: dict[str, Row] = {
     "SkipNetwork": outside("widths"),
     "SquaredDistance": loss(models.SquaredDistance, normal((2, 3))),
     "TaskAligned": start(
-        lambda strengths, lam: models.TaskAligned(jnp.diag(jnp.array([2.0, 1.0])), strengths, lam),
+        lambda strengths, lam: models.TaskAligned(np.diag([2.0, 1.0]), strengths, lam),
         both(normal((2,)), normal(())),
     ),
     "WarmStart": outside("a finished run"),
@@ -144,7 +145,7 @@ TABLE: dict[str, Row] = {
     "surviving_laws": outside("a model"),
     "two_balanced_layers": passes(
         lambda values, lam: models.two_balanced_layers(
-            jnp.eye(2), jnp.asarray(values), jnp.eye(2), jnp.asarray(lam), jnp.eye(2), (2, 2, 2)
+            np.eye(2), xp.asarray(values), np.eye(2), xp.asarray(lam), np.eye(2), (2, 2, 2)
         ),
         both(positive((2,)), normal(())),
         kinds=False,

@@ -1,13 +1,12 @@
 """Transformations of the public functions of `probes`."""
 
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear import probes
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from traces import Row, Traced, both, layers, normal, outside, passes
 
-PROBLEM = Problem(DeepLinear((2, 2, 2)), SquaredDistance(jnp.eye(2)))
+PROBLEM = Problem(DeepLinear((2, 2, 2)), SquaredDistance(np.eye(2)))
 MASK = np.array([[1, 0], [1, 1]])
 NETWORK = layers(2, 2, 2)
 

@@ -45,11 +45,8 @@ def landscape_command(
         written = Written("landscape", may, force=force, read=read, others=saddles)
     trajectory = _trajectory(path) if path.suffix.lower() == ".nc" else None
     layers = read_layers(str(path), "FILE") if trajectory is None else trajectory.params
-    import jax.numpy as jnp
-
     from deeplinear.landscape import itinerary, portrait
 
-    layers = tuple(jnp.asarray(layer) for layer in layers)
     problem, words = _task(layers, trajectory, target, inputs, outputs)
     try:
         with output_kept_pure():

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from deeplinear.core._linalg import svd
 from deeplinear.core._types import Array
+from deeplinear.core._xp import differentiable, formula, is_program, put, xp
 
 TIED = 1e-12
 """Singular values closer than this share of the largest count as equal."""
@@ -24,7 +24,7 @@ def refused_derivative(value: Array, where: Bool[Array, "..."] | bool, message: 
         where: The condition, such as "singular values coincide".
         message: Function, what has no derivative there, and what to use instead.
     """
-    return _refused(message, value, jnp.any(where))
+    return _refused(message, value, xp.any(where)) if is_program(value, where) else value
 
 
 def _refused(message: str, value: Array, condition: Array) -> Array:
@@ -34,7 +34,9 @@ def _refused(message: str, value: Array, condition: Array) -> Array:
 
     @same.defjvp
     def _(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-        one = eqx.error_if(jnp.ones((), primals[0].dtype), primals[1], message)
+        import equinox as eqx
+
+        one = eqx.error_if(xp.ones((), primals[0].dtype), primals[1], message)
         return primals[0], one * tangents[0]
 
     return same(value, condition)
@@ -50,9 +52,11 @@ def full_svd(matrix: Float[Array, "rows columns"]) -> tuple[Array, Array, Array]
     return _full_svd(matrix)
 
 
-@jax.custom_jvp
+@differentiable
 def _full_svd(matrix: Float[Array, "rows columns"]) -> tuple[Array, Array, Array]:
-    left, values, right_t = jnp.linalg.svd(matrix, full_matrices=True)
+    finite = xp.all(xp.isfinite(matrix))
+    parts = xp.linalg.svd(xp.where(finite, matrix, 0.0), full_matrices=True)
+    left, values, right_t = (xp.where(finite, part, xp.nan) for part in parts)
     return left, values, right_t
 
 
@@ -63,49 +67,51 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array
     seen = left.T @ tangents[0] @ right_t.T
     square = seen[:modes, :modes]
     total, gap = values[None, :] + values[:, None], values[None, :] - values[:, None]
-    apart = (jnp.abs(gap) > 0) & (total > 0)
-    both = jnp.where(apart, total * gap, 1.0)
-    turn_left = jnp.where(apart, (square * values[None, :] + values[:, None] * square.T) / both, 0.0)
-    turn_right = jnp.where(apart, (values[:, None] * square + square.T * values[None, :]) / both, 0.0)
-    inverse = jnp.where(values > 0, 1 / jnp.where(values > 0, values, 1.0), 0.0)
+    apart = (xp.abs(gap) > 0) & (total > 0)
+    both = xp.where(apart, total * gap, 1.0)
+    turn_left = xp.where(apart, (square * values[None, :] + values[:, None] * square.T) / both, 0.0)
+    turn_right = xp.where(apart, (values[:, None] * square + square.T * values[None, :]) / both, 0.0)
+    inverse = xp.where(values > 0, 1 / xp.where(values > 0, values, 1.0), 0.0)
     turn_left = _with_rest(turn_left, seen[modes:, :modes] * inverse, rows)
     turn_right = _with_rest(turn_right, seen[:modes, modes:].T * inverse, columns)
-    moved = left @ turn_left, jnp.diag(square), (right_t.T @ turn_right).T
+    moved = left @ turn_left, xp.diag(square), (right_t.T @ turn_right).T
     return (left, values, right_t), moved
 
 
 def _with_rest(turn: Array, rest: Array, size: int) -> Array:
     """A turn of the modes and one of the complement towards them, as one skew matrix."""
     modes = turn.shape[0]
-    whole = jnp.zeros((size, size), turn.dtype).at[:modes, :modes].set(turn)
-    return whole.at[modes:, :modes].set(rest).at[:modes, modes:].set(-rest.T)
+    whole = put(xp.zeros((size, size), turn.dtype), (slice(modes), slice(modes)), turn)
+    below, above = (slice(modes, None), slice(modes)), (slice(modes), slice(modes, None))
+    return put(put(whole, below, rest), above, -rest.T)
 
 
+@formula(static_argnums=1)
 def are_tied(values: Float[Array, " modes"], shape: tuple[int, int]) -> Bool[Array, ""]:
     """Whether singular vectors have no derivative: values coincide, or one vanishes beside a null space."""
     least = TIED * values[0]
-    tied = jnp.any(values[:-1] - values[1:] <= least)
+    tied = xp.any(values[:-1] - values[1:] <= least)
     return tied | (values[-1] <= least) if shape[0] != shape[1] else tied | (values[0] == 0)
 
 
-@jax.custom_jvp
+@differentiable
 def polar(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
     """Return the matrix with orthonormal columns closest to a given one; its derivative does not mind equal values."""
-    left, _, right_t = jnp.linalg.svd(matrix, full_matrices=False)
+    left, _, right_t = svd(matrix)
     return left @ right_t
 
 
 @polar.defjvp
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """Directions that two vanishing singular values leave open do not turn."""
-    left, values, right_t = jnp.linalg.svd(primals[0], full_matrices=False)
+    left, values, right_t = svd(primals[0])
     moved = left.T @ tangents[0] @ right_t.T
     sums = values[:, None] + values[None, :]
     vanish = sums <= np.finfo(float).tiny
-    turned = jnp.where(vanish, 0.0, moved - moved.T) / jnp.where(vanish, 1.0, sums)
+    turned = xp.where(vanish, 0.0, moved - moved.T) / xp.where(vanish, 1.0, sums)
     moved = left @ turned @ right_t
     if left.shape[0] > left.shape[1]:  # columns leave the space they span
-        shares = jnp.where(values > 0, 1 / jnp.where(values > 0, values, 1.0), 0.0)
+        shares = xp.where(values > 0, 1 / xp.where(values > 0, values, 1.0), 0.0)
         outside = tangents[0] - left @ (left.T @ tangents[0])
         moved = moved + (outside @ right_t.T * shares) @ right_t
     return left @ right_t, moved

@@ -13,7 +13,7 @@ from deeplinear._about import near_name
 from deeplinear.core._errors import RESULTS, NumericalError
 from deeplinear.core._files import replacing
 from deeplinear.core._trajectory_file import FORMAT, fields, file_names, netcdf_bytes
-from deeplinear.readers import Source, load_dataset, sealed
+from deeplinear.readers import Source, load_content, sealed
 
 if TYPE_CHECKING:
     import xarray
@@ -277,7 +277,7 @@ class Trajectory:
         """
         file, _ = file_names(path)
         source = Source.of(file, "Trajectory.load")
-        return Trajectory(**fields(source, load_dataset(source)))
+        return Trajectory(**fields(source, load_content(source)))
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deeplinear.core._errors import RESULTS
-from deeplinear.readers import FileError, Source, check_depth
+from deeplinear.readers import Content, FileError, Source, check_depth
 
 if TYPE_CHECKING:
     import xarray
@@ -20,12 +20,12 @@ FORMAT = 2
 """Version of the files that `Trajectory.save` writes."""
 
 
-def fields(source: Source, dataset: "xarray.Dataset") -> dict[str, Any]:
-    """Return the fields of the trajectory that a dataset holds, or refuse the file.
+def fields(source: Source, content: Content) -> dict[str, Any]:
+    """Return the fields of the trajectory that a file holds, or refuse the file.
 
     Every array is compared with the others: kinds, dimensions, lengths and codes that a run cannot have are refused.
     """
-    attributes = dataset.attrs
+    arrays, attributes = content
     found = attributes.get("deeplinear_format")
     if found != FORMAT:
         raise source.refused(f"it must be a trajectory of format {FORMAT}, but its format is {found}", "save it again")
@@ -34,7 +34,6 @@ def fields(source: Source, dataset: "xarray.Dataset") -> dict[str, Any]:
         raise _damaged(source, "'dims' must map probes to names of dimensions")
     if not _texts(rules) or not isinstance(info, dict):
         raise _damaged(source, "'rules' must be a list of text and 'info' an object")
-    arrays = {str(name): np.asarray(variable.to_numpy()) for name, variable in dataset.variables.items()}
 
     def array(name: str, kinds: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
         if name not in arrays:

@@ -288,9 +288,8 @@ def over(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> C
             return jax.vmap(function, in_axes, out_axes)(*args)
         axes = [in_axes] * len(args) if isinstance(in_axes, int | None) else list(in_axes)
         count = next(np.shape(_leaves(a)[0])[axis] for a, axis in zip(args, axes, strict=True) if isinstance(axis, int))
-        return _stacked([
-            function(*(_entry(a, k, axis) for a, axis in zip(args, axes, strict=True))) for k in range(count)
-        ])  # fmt: skip
+        found = [function(*(_entry(a, k, axis) for a, axis in zip(args, axes, strict=True))) for k in range(count)]
+        return _stacked(found, out_axes)
 
     return call
 
@@ -336,11 +335,11 @@ def _entry(value: Any, number: int, axis: int | None = 0) -> Any:
     return jax.tree.map(lambda leaf: np.take(leaf, number, axis), value)
 
 
-def _stacked(items: Sequence[Any]) -> Any:
+def _stacked(items: Sequence[Any], axis: int = 0) -> Any:
     if items[0] is None:
         return None
     if isinstance(items[0], np.ndarray | np.generic | int | float):
-        return np.stack([np.asarray(item) for item in items])
+        return np.stack([np.asarray(item) for item in items], axis)
     import jax
 
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *items)
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves], axis), *items)

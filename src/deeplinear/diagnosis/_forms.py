@@ -4,10 +4,9 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.diagnosis._finding import NEARLY, STANDING, Finding, Prediction
 from deeplinear.diagnosis._structure import BALANCE_TOLERANCE, Layers, as_params, multiply, too_near
 from deeplinear.diagnosis._task import Task, task_of
@@ -195,7 +194,7 @@ def _curve(problem: Problem, layers: Layers, task: Task | None, product: Callabl
     points = int(min(POINTS, max(32, MOST_NUMBERS / start.size)))
     times = np.concatenate([[0.0], np.logspace(*DECADES, points - 1) / _scale(problem, layers, task)])
     with np.errstate(all="ignore"):
-        matrices = np.asarray(product(jax.device_put(times)))
+        matrices = np.asarray(product(times))
     if not np.all(np.isfinite(matrices)):
         return None
     end = matrices[-1]
@@ -208,7 +207,7 @@ def _curve(problem: Problem, layers: Layers, task: Task | None, product: Callabl
     duration = float(times[min(far[-1] + 1, len(times) - 1)]) if len(far) else float(times[1])
     strengths = np.linalg.svd(matrices, compute_uv=False)[:, : min(min(w.shape) for w in layers)]
     penalty = 0.5 * float(problem.l2) * float(np.sum(end**2)) if len(layers) == 1 else 0.0
-    loss = float(problem.loss.value(jax.device_put(end))) + penalty
+    loss = float(problem.loss.value(end)) + penalty
     return Curve(times, strengths, matrices, duration, loss)
 
 
@@ -298,7 +297,7 @@ def _two_layers(
         ),
     ]
     predictions: list[Prediction] = []
-    nothing = float(problem.loss.value(jax.device_put(np.zeros_like(task.target))))
+    nothing = float(problem.loss.value(xp.zeros_like(task.target)))
     near = too_near(layers, float(np.linalg.svd(multiply(layers), compute_uv=False)[-1]))
     if told.obstructed and near:
         found.append(Finding("convergence", "the saddle is the end", STANDING.silent, reason=near))

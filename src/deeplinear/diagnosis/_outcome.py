@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from deeplinear.core import Params, Trajectory, checked_params
+from deeplinear.core import Params, Trajectory, checked_params, xp
 from deeplinear.diagnosis._finding import Finding, Prediction, Value
 from deeplinear.diagnosis._forms import COUNTED, LEARNT, Curve
 from deeplinear.diagnosis._structure import Layers, as_params, deltas, multiply, pair_sizes
@@ -167,7 +166,7 @@ def _plateau(problem: Problem, layers: Layers) -> str:
 
 def _slope(problem: Problem, params: Params) -> float:
     """A gradient of the order of those of the task at layers of this size."""
-    nothing = problem.loss.gradient(jax.device_put(np.zeros(problem.model.product_shape)))
+    nothing = problem.loss.gradient(xp.zeros(problem.model.product_shape))
     sizes = [float(np.linalg.norm(np.asarray(layer))) for layer in params]
     return float(np.linalg.norm(np.asarray(nothing))) * max(sizes) ** (len(sizes) - 1)
 

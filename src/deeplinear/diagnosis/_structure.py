@@ -8,10 +8,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, spectrum_effective_rank, spectrum_stable_rank
+from deeplinear.core import HypothesisError, Params, spectrum_effective_rank, spectrum_stable_rank, xp
 from deeplinear.diagnosis._finding import STANDING, Finding, standing_of
 from deeplinear.landscape import balance_report, balanced_representative, canonical_form, minimal_norm
 from deeplinear.models import lambda_estimate
@@ -32,8 +31,8 @@ Layers = tuple[np.ndarray, ...]
 
 
 def as_params(layers: Sequence[np.ndarray]) -> Params:
-    """Layers as arrays of JAX, which compiles nothing."""
-    return tuple(jax.device_put(np.asarray(layer, dtype=float)) for layer in layers)
+    """Layers of NumPy as those of the rest of the library."""
+    return tuple(xp.asarray(layer, dtype=float) for layer in layers)
 
 
 def multiply(layers: Sequence[np.ndarray]) -> np.ndarray:

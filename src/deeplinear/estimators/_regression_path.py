@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from deeplinear.core import RESULTS, HypothesisError, NumericalError
@@ -310,7 +309,7 @@ def _evaluated(solution: tuple[AbstractSolution, Layers], times: np.ndarray) -> 
     for begin in range(0, len(times), BATCH):
         batch = times[begin : begin + BATCH]
         full = np.concatenate([batch, np.full(BATCH - len(batch), batch[-1])])
-        layers = _modes(form, full) if isinstance(form, AlignedSolution) else form.params(jax.device_put(full))
+        layers = _modes(form, full) if isinstance(form, AlignedSolution) else form.params(full)
         parts.append(tuple(layer[: len(batch)] for layer in _cut(layers, start)))
     return tuple(np.concatenate(both) for both in zip(*parts, strict=True))
 

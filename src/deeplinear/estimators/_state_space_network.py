@@ -8,7 +8,6 @@ input, no target and no weight, its gradient vanishes, and it stays at zero; the
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from deeplinear.core import RESULTS
@@ -144,7 +143,7 @@ def _loss(model: LinearRNN, fit: Design, inputs: int, outputs: int) -> Regressio
     full_yx[:outputs, :, :inputs] = syx.reshape(outputs, lags, inputs)
     full[:outputs, :, :inputs] = solution.reshape(outputs, lags, inputs)
     flat = (full_xx.reshape(lags * wide, -1), full_yx.reshape(model.outputs, -1), full.reshape(model.outputs, -1))
-    sxx, syx, solution = jax.device_put(flat)
+    sxx, syx, solution = flat
     return Regression(sxx, syx, reduced=True, solution=solution)
 
 

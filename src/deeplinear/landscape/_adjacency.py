@@ -9,8 +9,6 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Complex, Float, Int
@@ -26,11 +24,17 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     entry,
+    formula,
     full_svd,
     is_concrete,
+    over,
+    put,
     refused_derivative,
+    spectrum,
+    xp,
 )
 from deeplinear.landscape._block_shift import BlockShift, adjacency
+from deeplinear.landscape._symmetric import eigenpairs, eigenvalues
 
 LARGEST_DENSE = 2000
 """Most nodes for which the numerical radius is taken from a dense matrix."""
@@ -76,13 +80,13 @@ def adjacency_velocity(a: BlockShift, e: BlockShift) -> BlockShift:
     Example:
         >>> a = adjacency((jnp.array([[2.0]]), jnp.array([[3.0]])))
         >>> adjacency_velocity(a, embedded(jnp.array([[4.0]]), (1, 1, 1))).layers
-        (Array([[-6.]], dtype=float64), Array([[-4.]], dtype=float64))
+        (array([[-6.]]), array([[-4.]]))
     """
     _check_target("adjacency_velocity", a, e)
     return check_result("adjacency_velocity", _velocity(a, e))
 
 
-@jax.jit
+@formula
 def _velocity(a: BlockShift, e: BlockShift) -> BlockShift:
     gap = _residual(a, e)
     powers = [a.power(0)]
@@ -118,7 +122,7 @@ def adjacency_hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float
     return check_result("adjacency_hessian_form", _hessian_form(a, e, v))
 
 
-@jax.jit
+@formula
 def _hessian_form(a: BlockShift, e: BlockShift, v: BlockShift) -> Float[Array, ""]:
     gap = _residual(a, e)
     zeroth, first, second = a, v, 0.0 * a
@@ -142,13 +146,13 @@ def imbalance(a: BlockShift) -> BlockShift:
 
     Example:
         >>> imbalance(adjacency((jnp.array([[2.0]]), jnp.array([[3.0]])))).blocks[1]
-        Array([[-5.]], dtype=float64)
+        array([[-5.]])
     """
     check_x64("imbalance")
     return check_result("imbalance", _imbalance(a))
 
 
-@jax.jit
+@formula
 def _imbalance(a: BlockShift) -> BlockShift:
     return a.commutator(a.T)
 
@@ -176,13 +180,13 @@ def imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
     return check_result("imbalance_rate", _imbalance_rate(a, e))
 
 
-@jax.jit
+@formula
 def _imbalance_rate(a: BlockShift, e: BlockShift) -> BlockShift:
     half = a.power(a.depth).commutator(_residual(a, e).T)
     return half + half.T
 
 
-@jax.jit
+@formula
 def _loss(a: BlockShift, e: BlockShift) -> Float[Array, ""]:
     gap = _residual(a, e)
     return 0.5 * gap.inner(gap)
@@ -244,7 +248,7 @@ def block_svd(params: Iterable[Any]) -> BlockSVD:
 
     Example:
         >>> block_svd((jnp.array([[3.0, 4.0]]), jnp.array([[2.0]]))).values.layers
-        (Array([[5., 0.]], dtype=float64), Array([[2.]], dtype=float64))
+        (array([[5., 0.]]), array([[2.]]))
     """
     return _block_svd(adjacency(params))
 
@@ -257,16 +261,16 @@ def _decomposed(where: str, layer: Matrix) -> tuple[Array, Array, Array]:
     return refused_derivative(left, tied, message), values, refused_derivative(right_t, tied, message)
 
 
-@jax.jit
+@formula
 def _block_svd(a: BlockShift) -> BlockSVD:
     parts = [_decomposed("block_svd", layer) for layer in a.layers]
     first, last = a.widths[0], a.widths[-1]
     values = []
     for layer, (_, s, _) in zip(a.layers, parts, strict=True):
-        place = jnp.arange(s.shape[0])
-        values.append(jnp.zeros_like(layer).at[place, place].set(s))
-    left = (jnp.zeros((first, first)), *(u for u, _, _ in parts))
-    right = (*(vt.T for _, _, vt in parts), jnp.zeros((last, last)))
+        place = xp.arange(s.shape[0])
+        values.append(put(xp.zeros_like(layer), (place, place), s))
+    left = (xp.zeros((first, first)), *(u for u, _, _ in parts))
+    right = (*(vt.T for _, _, vt in parts), xp.zeros((last, last)))
     return BlockSVD(
         BlockShift(left, a.widths, 0), BlockShift(tuple(values), a.widths, 1), BlockShift(right, a.widths, 0)
     )
@@ -287,19 +291,19 @@ def adjacency_svd(params: Iterable[Any]) -> AdjacencySVD:
 
     Example:
         >>> adjacency_svd((jnp.array([[3.0, 4.0]]), jnp.array([[7.0]]))).values
-        Array([7., 5., 0., 0.], dtype=float64)
+        array([7., 5., 0., 0.])
     """
     return _adjacency_svd(adjacency(params))
 
 
-@jax.jit
+@formula
 def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
     widths, nodes = a.widths, a.nodes
     edges = np.concatenate([[0], np.cumsum(widths)])
 
     def columns(block: Array, group: int) -> Array:
-        tall = jnp.zeros((nodes, block.shape[1]), block.dtype)
-        return jnp.asarray(tall).at[edges[group] : edges[group + 1]].set(block)
+        tall = xp.zeros((nodes, block.shape[1]), block.dtype)
+        return put(tall, slice(edges[group], edges[group + 1]), block)
 
     kept_left, rest_left, kept_right, rest_right = [], [], [], []
     values, owners = [], []
@@ -312,16 +316,16 @@ def _adjacency_svd(a: BlockShift) -> AdjacencySVD:
         rest_right.append(columns(vt[count:].T, number - 1))
         values.append(s)
         owners.append(np.full(count, number))
-    free_left = columns(jnp.eye(widths[0]), 0)
-    free_right = columns(jnp.eye(widths[-1]), len(widths) - 1)
-    found = jnp.concatenate(values)
-    order = jnp.argsort(-found, stable=True)
+    free_left = columns(xp.eye(widths[0]), 0)
+    free_right = columns(xp.eye(widths[-1]), len(widths) - 1)
+    found = xp.concatenate(values)
+    order = xp.argsort(-found, stable=True)
     zeros = nodes - found.shape[0]
     return AdjacencySVD(
-        jnp.concatenate([jnp.concatenate(kept_left, 1)[:, order], *rest_left, free_left], 1),
-        jnp.concatenate([found[order], jnp.zeros(zeros)]),
-        jnp.concatenate([jnp.concatenate(kept_right, 1)[:, order], *rest_right, free_right], 1),
-        jnp.concatenate([jnp.asarray(np.concatenate(owners))[order], jnp.zeros(zeros, dtype=int)]),
+        xp.concatenate([xp.concatenate(kept_left, 1)[:, order], *rest_left, free_left], 1),
+        xp.concatenate([found[order], xp.zeros(zeros)]),
+        xp.concatenate([xp.concatenate(kept_right, 1)[:, order], *rest_right, free_right], 1),
+        xp.concatenate([xp.take(np.concatenate(owners), order), xp.zeros(zeros, dtype=int)]),
     )
 
 
@@ -352,20 +356,21 @@ def numerical_radius(params: Iterable[Any]) -> Float[Array, ""]:
     """
     a = adjacency(params)
     if a.nodes > LARGEST_DENSE and all(is_concrete(layer) for layer in a.layers):
-        return jnp.asarray(_lanczos(a), dtype=float)
+        return xp.asarray(_lanczos(a), dtype=float)
     return _half_norm(a)
 
 
-@jax.jit
+@formula
 def _half_norm(a: BlockShift) -> Float[Array, ""]:
     even, odd = a.widths[::2], a.widths[1::2]
     rows, columns = (np.concatenate([[0], np.cumsum(group)]) for group in (odd, even))
-    between = jnp.zeros((sum(odd), sum(even)), a.layers[0].dtype)
+    between = xp.zeros((sum(odd), sum(even)), a.layers[0].dtype)
     for position, layer in enumerate(a.layers):
         block = layer if position % 2 == 0 else layer.T
         row, column = position // 2, (position + 1) // 2
-        between = between.at[rows[row] : rows[row + 1], columns[column] : columns[column + 1]].set(block)
-    return 0.5 * jnp.linalg.svd(between, compute_uv=False)[0]
+        place = slice(rows[row], rows[row + 1]), slice(columns[column], columns[column + 1])
+        between = put(between, place, block)
+    return 0.5 * spectrum(between)[0]
 
 
 def _lanczos(a: BlockShift) -> float:
@@ -416,12 +421,13 @@ def aligned_radius(amplitudes: Any) -> Float[Array, ""]:
     return _chain_radius(values)
 
 
-@jax.jit
+@formula
 def _chain_radius(values: Float[Array, "depth modes"]) -> Float[Array, ""]:
     depth = values.shape[0]
-    place = jnp.arange(depth)
-    lower = jnp.zeros((values.shape[1], depth + 1, depth + 1)).at[:, place + 1, place].set(0.5 * values.T)
-    return jnp.max(jnp.linalg.eigvalsh(lower + jnp.swapaxes(lower, 1, 2)))
+    place = xp.arange(depth)
+    lower = xp.zeros((values.shape[1], depth + 1, depth + 1))
+    lower = put(lower, (slice(None), place + 1, place), 0.5 * values.T)
+    return xp.max(eigenvalues(lower + xp.swapaxes(lower, 1, 2)))
 
 
 @entry
@@ -441,7 +447,7 @@ def balanced_radius(amplitude: ArrayLike, depth: int) -> Float[Array, "..."]:
     """
     check_x64("balanced_radius")
     check_count("balanced_radius", "depth", depth, at_least=1)
-    return jnp.asarray(amplitude, dtype=float) * math.cos(math.pi / (depth + 2))
+    return xp.asarray(amplitude, dtype=float) * math.cos(math.pi / (depth + 2))
 
 
 @entry
@@ -471,14 +477,14 @@ def numerical_range_boundary(params: Iterable[Any], angles: Any) -> Complex[Arra
     return _boundary(adjacency(params), directions)
 
 
-@jax.jit
+@formula
 def _boundary(a: BlockShift, directions: Float[Array, " angles"]) -> Complex[Array, " angles"]:
     dense = a.dense()
 
     def farthest(angle: Array) -> Array:
-        turned = jnp.exp(-1j * angle) * dense
-        _, vectors = jnp.linalg.eigh(0.5 * (turned + turned.conj().T))
+        turned = xp.exp(-1j * angle) * dense
+        _, vectors = eigenpairs(0.5 * (turned + turned.conj().T))
         top = vectors[:, -1]
-        return jnp.vdot(top, dense @ top)
+        return xp.vdot(top, dense @ top)
 
-    return jax.vmap(farthest)(directions)
+    return over(farthest)(directions)

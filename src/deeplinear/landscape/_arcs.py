@@ -19,8 +19,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -36,8 +34,12 @@ from deeplinear.core import (
     check_result,
     check_shape,
     entry,
+    formula,
     is_concrete,
+    over,
+    put,
     refused_derivative,
+    xp,
 )
 from deeplinear.landscape._arguments import (
     Signature,
@@ -125,7 +127,7 @@ def _parts(
     """Sums of squares over the modes of neither, those of the end only (a), those of the start only (b)."""
     neither, gained, lost = (1 - first) * (1 - last), last * (1 - first), first * (1 - last)
     squares = sigma**2
-    return jnp.sum(neither * squares), jnp.sum(gained * squares), jnp.sum(lost * squares)
+    return xp.sum(neither * squares), xp.sum(gained * squares), xp.sum(lost * squares)
 
 
 def _checked_ends(
@@ -168,7 +170,7 @@ def arc_loss(
 
     Example:
         >>> arc_loss([10.0, 8.0, 6.0, 4.0], (1, 3), (2,), [0.0, 0.32, 1.0]).round(6)
-        Array([40.  , 29.76, 76.  ], dtype=float64)
+        array([40.  , 29.76, 76.  ])
     """
     where = "arc_loss"
     values = checked_sigma(where, sigma, positive=True)
@@ -176,7 +178,7 @@ def arc_loss(
     return _arc_loss(values, *masks, _checked_alpha(where, alpha))
 
 
-@jax.jit
+@formula
 def _arc_loss(sigma: Array, first: Array, last: Array, place: Array) -> Float[Array, "..."]:
     rest, gained, lost = _parts(sigma, first, last)
     return 0.5 * (rest + (1 - place) ** 2 * gained + place**2 * lost)
@@ -233,11 +235,11 @@ def arc_minimum(sigma: ArrayLike | Sequence[float], start: Sequence[int], end: S
     return _arc_minimum(values, *_masks(where, start, end, values.shape[0]))
 
 
-@jax.jit
+@formula
 def _arc_minimum(sigma: Array, first: Array, last: Array) -> ArcMinimum:
     rest, gained, lost = _parts(sigma, first, last)
     total = gained + lost
-    safe = jnp.where(total > 0, total, 1.0)
+    safe = xp.where(total > 0, total, 1.0)
     return ArcMinimum(gained / safe, 0.5 * (rest + gained * lost / safe))
 
 
@@ -291,7 +293,7 @@ def arc_point(
     return _on_arc(model, values, place, before, after, modes, units)
 
 
-@jax.jit
+@formula
 def _on_arc(
     model: DeepLinear, sigma: Array, place: Array, before: Array, after: Array, modes: Array, units: Array
 ) -> Params:
@@ -301,7 +303,7 @@ def _on_arc(
     roots = refused_derivative(strengths, strengths == 0, message) ** (1.0 / model.depth)
     places = [modes, *([units] * (model.depth - 1)), modes]
     return tuple(
-        jnp.zeros(shape, sigma.dtype).at[rows, columns].set(roots)
+        put(xp.zeros(shape, sigma.dtype), (rows, columns), roots)
         for shape, columns, rows in zip(model.shapes, places[:-1], places[1:], strict=True)
     )
 
@@ -423,7 +425,7 @@ def chord_loss(
     Example:
         >>> problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(jnp.ones((1, 1))))
         >>> chord_loss(problem, ([[1.0]], [[1.0]]), ([[-1.0]], [[-1.0]]), [0.0, 0.5, 1.0])
-        Array([0. , 0.5, 0. ], dtype=float64)
+        array([0. , 0.5, 0. ])
     """
     task, first, last = _checked_chord("chord_loss", problem, start, end)
     places = as_array(alpha, float)
@@ -432,12 +434,12 @@ def chord_loss(
     return check_result("chord_loss", _chord(task, first, last, places.ravel()).reshape(places.shape))
 
 
-@jax.jit
+@formula
 def _chord(problem: Problem, first: Params, last: Params, places: Float[Array, " places"]) -> Float[Array, " places"]:
     def at(place: Float[Array, ""]) -> Float[Array, ""]:
         return problem.value(tuple((1 - place) * a + place * b for a, b in zip(first, last, strict=True)))
 
-    return jax.vmap(at)(places)
+    return over(at)(places)
 
 
 @entry

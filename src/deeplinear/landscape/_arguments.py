@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -83,7 +82,7 @@ def checked_network(where: str, widths: Any) -> DeepLinear:
 
 def check_key(where: str, key: Any) -> None:
     """Refuse anything that is not one random key."""
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    typed = isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)
     if not typed or key.shape != ():
         found = f"an array of {key.dtype}, shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
         raise TypeError(f"{where}: key must be one random key, such as jax.random.key(0), but is {found}.")

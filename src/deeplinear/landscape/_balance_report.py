@@ -9,7 +9,6 @@ on the right.
 import dataclasses
 import itertools
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -27,6 +26,7 @@ from deeplinear.core import (
     entry,
     full_svd,
     refused_derivative,
+    xp,
 )
 from deeplinear.landscape._arguments import check_range, checked_chain, host_layers
 from deeplinear.models import DeepLinear, Problem, checked_problem
@@ -190,7 +190,7 @@ def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
     Example:
         >>> layers = (jnp.diag(jnp.array([2.0, 1.0])), jnp.diag(jnp.array([1.0, 2.0])))
         >>> alignment_metric(layers, 1), alignment_metric(layers, 2)
-        (Array([1.], dtype=float64), Array([4.], dtype=float64))
+        (array([1.]), array([4.]))
     """
     checked_chain("alignment_metric", params)
     widest = min((layer.shape[0] for layer in params[:-1]), default=modes)
@@ -200,9 +200,9 @@ def alignment_metric(params: Params, modes: int) -> Float[Array, " pairs"]:
     tied = [are_tied(values[: modes + 1], (1, 1)) | (values[modes - 1 :][:1] == 0).any() for _, values, _ in factors]
     found = []
     for (one, (left, _, _)), (other, (_, _, right_t)) in itertools.pairwise(zip(tied, factors, strict=True)):
-        overlaps = refused_derivative(jnp.abs(right_t[:modes] @ left[:, :modes]), one | other, message)
-        found.append(jnp.sum((overlaps - jnp.eye(modes, dtype=overlaps.dtype)) ** 2))
-    return jnp.array(found, dtype=params[0].dtype)
+        overlaps = refused_derivative(xp.abs(right_t[:modes] @ left[:, :modes]), one | other, message)
+        found.append(xp.sum((overlaps - xp.eye(modes, dtype=overlaps.dtype)) ** 2))
+    return xp.array(found, dtype=params[0].dtype)
 
 
 @entry

@@ -3,10 +3,6 @@ r"""Balanced minima: the spectrum of the Hessian there, and the largest step of 
 All balanced minima with the same product have the same Hessian, up to orthogonal changes of basis.
 """
 
-import functools
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -17,8 +13,10 @@ from deeplinear.core import (
     check_number,
     check_x64,
     entry,
+    formula,
     is_concrete,
     refused_derivative,
+    xp,
 )
 from deeplinear.landscape._arguments import checked_sigma
 from deeplinear.landscape._hessian import hessian_spectrum
@@ -65,14 +63,14 @@ def balanced_spectrum(sigma: object, inp: int, depth: int, *, out: int | None = 
     return _balanced(values, int(inp), int(depth), int(out))
 
 
-@functools.partial(jax.jit, static_argnames=("inp", "depth", "out"))
+@formula(static_argnames=("inp", "depth", "out"))
 def _balanced(values: Float[Array, " modes"], inp: int, depth: int, out: int) -> Float[Array, " eigenvalues"]:
     if depth > 2:
         message = "balanced_spectrum: there is no derivative at a singular value of 0 beyond two layers; leave it out."
         values = refused_derivative(values, values == 0, message)
-    left, right = (jnp.pad(values ** (2 / depth), (0, size - values.shape[0])) for size in (out, inp))
+    left, right = (xp.pad(values ** (2 / depth), (0, size - values.shape[0])) for size in (out, inp))
     terms = [left[:, None] ** (depth - 1 - j) * right[None, :] ** j for j in range(depth)]
-    return jnp.sort(jnp.sum(jnp.stack(terms), axis=0).ravel())
+    return xp.sort(xp.sum(xp.stack(terms), axis=0).ravel())
 
 
 @entry
@@ -108,7 +106,7 @@ def descent_threshold(task: object, depth: int | None = None) -> Float[Array, ""
     if depth is None:
         raise TypeError(f"{where}: depth must be given with singular values.")
     check_count(where, "depth", depth, at_least=1)
-    top = jnp.max(sigma)
+    top = xp.max(sigma)
     if is_concrete(top):
         check_number(where, "the largest singular value", top, above=0)
     return 2 / (depth * top ** (2 - 2 / depth))
@@ -128,7 +126,7 @@ def _steepest(where: str, problem: Problem, depth: int | None) -> Float[Array, "
     speed = float(np.trace(gram)) / len(gram)
     colour = float(np.linalg.norm(gram - speed * np.eye(len(gram)), 2)) / speed
     if rank == modes or colour <= WHITE:
-        return jnp.asarray(_top(product, np.asarray(reduction.inner), network.depth, rank), dtype=float)
+        return xp.asarray(_top(product, np.asarray(reduction.inner), network.depth, rank), dtype=float)
     # The residual of a bottleneck couples the first layer with the last.
     share = float(sigma[rank] / sigma[rank - 1])
     if share > 1 - TIE:
@@ -141,7 +139,7 @@ def _steepest(where: str, problem: Problem, depth: int | None) -> Float[Array, "
     inp, out = network.widths[0], network.widths[-1]
     narrow = DeepLinear((inp, *[rank] * (network.depth - 1), out))  # further hidden units only add zeros
     found = hessian_spectrum(Problem(narrow, problem.loss), _balanced_layers(product, narrow, rank), 1, "largest")
-    return jnp.asarray(found.values[-1], dtype=float)
+    return xp.asarray(found.values[-1], dtype=float)
 
 
 def _product(reduction: Reduction, rank: int) -> np.ndarray:
@@ -166,4 +164,4 @@ def _balanced_layers(product: np.ndarray, network: DeepLinear, rank: int) -> tup
     root = values[:rank] ** (1 / network.depth)
     inside = [np.diag(root)] * (network.depth - 2)
     layers = (root[:, None] * right[:rank], *inside, left[:, :rank] * root)
-    return tuple(jnp.asarray(layer, dtype=float) for layer in layers)
+    return tuple(xp.asarray(layer, dtype=float) for layer in layers)

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -28,9 +26,12 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     inner,
     is_concrete,
     norm,
+    put,
+    xp,
 )
 from deeplinear.landscape._arguments import checked_chain, checked_network
 from deeplinear.models import DeepLinear
@@ -109,7 +110,7 @@ class BlockShift(eqx.Module):
         check_count("BlockShift.block", "row", row, at_most=self.depth)
         check_count("BlockShift.block", "column", column, at_most=self.depth)
         if row - column != self.shift:
-            return jnp.zeros((self.widths[row], self.widths[column]), self._dtype)
+            return xp.zeros((self.widths[row], self.widths[column]), self._dtype)
         return self.blocks[column - self._columns.start]
 
     def dense(self) -> Float[Array, "nodes nodes"]:
@@ -118,7 +119,7 @@ class BlockShift(eqx.Module):
 
     @property
     def _dtype(self) -> Any:
-        return jnp.result_type(*self.blocks) if self.blocks else jnp.zeros(()).dtype
+        return xp.result_type(*(block.dtype for block in self.blocks)) if self.blocks else xp.zeros(()).dtype
 
     def __repr__(self) -> str:
         shapes = ", ".join("x".join(map(str, np.shape(block))) for block in self.blocks)
@@ -172,7 +173,7 @@ class BlockShift(eqx.Module):
     def __matmul__(self, other: Any) -> Any:
         """Product with a block-shift matrix (shifts add), or with an array of as many rows as there are nodes."""
         if not isinstance(other, BlockShift):
-            return self._apply(jnp.asarray(other))
+            return self._apply(xp.asarray(other))
         self._same_widths("@", other)
         shift = self.shift + other.shift
         depth, start = self.depth, other._columns.start
@@ -182,7 +183,7 @@ class BlockShift(eqx.Module):
             if 0 <= middle <= depth:
                 blocks.append(self.blocks[middle - self._columns.start] @ other.blocks[column - start])
             else:
-                blocks.append(jnp.zeros((self.widths[row], self.widths[column]), self._dtype))
+                blocks.append(xp.zeros((self.widths[row], self.widths[column]), self._dtype))
         return BlockShift(tuple(blocks), self.widths, shift)
 
     def _apply(self, array: Float[Array, "nodes *columns"]) -> Float[Array, "nodes *columns"]:
@@ -190,16 +191,16 @@ class BlockShift(eqx.Module):
             raise ValueError(
                 f"BlockShift: @ takes an array with {self.nodes} rows, one per node, but its shape is {array.shape}."
             )
-        parts = jnp.split(array, np.cumsum(self.widths)[:-1])
-        result = [jnp.zeros_like(part) for part in parts]
+        parts = xp.split(array, np.cumsum(self.widths)[:-1])
+        result = [xp.zeros_like(part) for part in parts]
         for block, column in zip(self.blocks, self._columns, strict=True):
             result[column + self.shift] = block @ parts[column]
-        return jnp.concatenate(result)
+        return xp.concatenate(result)
 
     def power(self, exponent: int) -> "BlockShift":
         r"""$A^k$, $k \ge 0$; for layers $\mathrm{blk}_k(W_{k:1}, W_{k+1:2}, \dots, W_{L:L+1-k})$."""
         check_count("BlockShift.power", "exponent", exponent)
-        result = BlockShift(tuple(jnp.eye(width, dtype=self._dtype) for width in self.widths), self.widths, 0)
+        result = BlockShift(tuple(xp.eye(width, dtype=self._dtype) for width in self.widths), self.widths, 0)
         for _ in range(exponent):
             result = self @ result
         return result
@@ -212,13 +213,13 @@ class BlockShift(eqx.Module):
         r"""$\langle A, B\rangle = \mathrm{tr}(A^\top B)$; zero for matrices of different shifts."""
         self._same_widths("inner", other)
         if other.shift != self.shift or not self.blocks:
-            return jnp.zeros((), self._dtype)
+            return xp.zeros((), self._dtype)
         return inner(self.blocks, other.blocks)
 
     @property
     def norm(self) -> Float[Array, ""]:
         """Frobenius norm."""
-        return norm(self.blocks) if self.blocks else jnp.zeros((), self._dtype)
+        return norm(self.blocks) if self.blocks else xp.zeros((), self._dtype)
 
     def _same_widths(self, operation: str, other: Any) -> None:
         if not isinstance(other, BlockShift):
@@ -230,13 +231,14 @@ class BlockShift(eqx.Module):
             )
 
 
-@jax.jit
+@formula
 def _dense(matrix: BlockShift) -> Float[Array, "nodes nodes"]:
     edges = np.concatenate([[0], np.cumsum(matrix.widths)])
-    result = jnp.zeros((matrix.nodes, matrix.nodes), matrix._dtype)
+    result = xp.zeros((matrix.nodes, matrix.nodes), matrix._dtype)
     for block, column in zip(matrix.blocks, matrix._columns, strict=True):
         row = column + matrix.shift
-        result = result.at[edges[row] : edges[row + 1], edges[column] : edges[column + 1]].set(block)
+        place = slice(edges[row], edges[row + 1]), slice(edges[column], edges[column + 1])
+        result = put(result, place, block)
     return result
 
 
@@ -258,9 +260,9 @@ def adjacency(params: Iterable[Any]) -> BlockShift:
 
     Example:
         >>> adjacency((jnp.array([[2.0]]), jnp.array([[3.0]]))).dense()
-        Array([[0., 0., 0.],
+        array([[0., 0., 0.],
                [2., 0., 0.],
-               [0., 3., 0.]], dtype=float64)
+               [0., 3., 0.]])
     """
     layers = checked_chain("adjacency", params)
     return BlockShift(layers, (layers[0].shape[1], *(layer.shape[0] for layer in layers)), 1)
@@ -326,8 +328,8 @@ def from_dense(matrix: ArrayLike, widths: tuple[int, ...], shift: int = 1) -> Bl
         shift,
     )
     if is_concrete(dense):
-        rest = float(jnp.max(jnp.abs(dense - result.dense())))
-        tolerance = OFF_PATTERN * float(jnp.max(jnp.abs(dense)))
+        rest = float(xp.max(xp.abs(dense - result.dense())))
+        tolerance = OFF_PATTERN * float(xp.max(xp.abs(dense)))
         if rest > tolerance:
             raise HypothesisError(
                 f"blocks of shift {shift} only",

@@ -10,7 +10,6 @@ p(n) = \sum_{j=1}^{L-1}\big((n + c_j)^j - n^j\big)\Big(\frac{n}{L-j}\Big)^{L-j}.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -28,8 +27,10 @@ from deeplinear.core import (
     entry,
     inner,
     is_concrete,
+    xp,
 )
 from deeplinear.landscape._arguments import check_range, check_weights, checked_chain
+from deeplinear.landscape._symmetric import eigenvalues
 from deeplinear.models import (
     DeepLinear,
     Problem,
@@ -87,14 +88,14 @@ def norm_bounds(params: Iterable[Any]) -> NormBounds:
     depth, out = len(layers), layers[-1].shape[0]
     squared = inner(layers, layers)
     laws = conserved(layers)
-    offset = -sum((number * jnp.trace(c) for number, c in enumerate(laws, start=1)), start=jnp.zeros(()))
-    sizes = [jnp.linalg.norm(c, 2) for c in laws]
+    offset = -sum((number * xp.trace(c) for number, c in enumerate(laws, start=1)), start=xp.zeros(()))
+    sizes = [xp.linalg.norm(c, 2) for c in laws]
     product = layers[0]
     for layer in layers[1:]:
         product = layer @ product
     bounds = NormBounds(
         lower=_lower(squared, offset, sizes, depth, out),
-        value=jnp.vdot(product, product),
+        value=xp.vdot(product, product),
         upper=(squared / depth) ** depth,
     )
     check_range("norm_bounds", *bounds)
@@ -210,20 +211,20 @@ def trace_power_bounds(matrix: Any, exponent: ArrayLike) -> PowerBounds:
     check_finite(where, "matrix", given)
     check_number(where, "exponent", exponent, at_least=1)
     power = as_array(exponent, float)
-    values = jnp.linalg.eigvalsh(0.5 * (given + given.T))
+    values = eigenvalues(0.5 * (given + given.T))
     if is_concrete(given):
-        scale = float(jnp.max(jnp.abs(given)))
-        skew = float(jnp.max(jnp.abs(given - given.T)))
+        scale = float(xp.max(xp.abs(given)))
+        skew = float(xp.max(xp.abs(given - given.T)))
         if skew > 1e-12 * scale:
             raise HypothesisError("symmetric", skew, 1e-12 * scale)
         if float(values[0]) < -1e-12 * scale * size:
             raise HypothesisError("positive semi-definite", -float(values[0]), 1e-12 * scale * size)
-    total = jnp.trace(given)
+    total = xp.trace(given)
     return check_result(
         "trace_power_bounds",
         PowerBounds(
             lower=size ** (1 - power) * total**power,
-            value=jnp.sum(jnp.maximum(values, 0.0) ** power),
+            value=xp.sum(xp.maximum(values, 0.0) ** power),
             upper=total**power,
         ),
     )

@@ -10,7 +10,6 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -23,6 +22,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    xp,
 )
 from deeplinear.landscape._arguments import (
     Layers,
@@ -374,4 +374,4 @@ def criticality_residual(form: CanonicalForm) -> float:
 
 def as_params(layers: Iterable[np.ndarray]) -> Params:
     """Layers from the host as those of the rest of the library."""
-    return tuple(jnp.asarray(layer, dtype=float) for layer in layers)
+    return tuple(xp.asarray(layer, dtype=float) for layer in layers)

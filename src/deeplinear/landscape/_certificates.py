@@ -4,10 +4,9 @@ import dataclasses
 import enum
 from typing import Any, TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params, inner, norm
+from deeplinear.core import Params, inner, norm, xp
 from deeplinear.landscape._arguments import Layers, Signature, set_name
 from deeplinear.landscape._canonical import multiply
 from deeplinear.landscape._reduced_layers import reduced_layers
@@ -83,7 +82,7 @@ class Least:
     def verify(self, problem: Problem, params: Params) -> Remeasured:
         """Measure the loss again."""
         value = float(problem.value(params))
-        scale = max(float(problem.loss.value(jnp.zeros(problem.model.product_shape))), abs(self.least)) or 1.0
+        scale = max(float(problem.loss.value(xp.zeros(problem.model.product_shape))), abs(self.least)) or 1.0
         return Remeasured(abs(value - self.least) <= AGREEMENT * scale, {"value": value})
 
     def rows(self) -> list[tuple[str, str]]:

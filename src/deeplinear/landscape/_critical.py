@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Key
 
@@ -36,6 +35,7 @@ from deeplinear.core import (
     entry,
     is_concrete,
     near_name,
+    xp,
 )
 from deeplinear.landscape._arguments import (
     Layers,
@@ -257,11 +257,11 @@ def normal_form(
 
     Example:
         >>> normal_form([2.0, 1.0], (2, 2, 2), (1,), fills=([[0.0, 3.0]], [[5.0]]))[1]
-        Array([[1., 0.],
-               [0., 5.]], dtype=float64)
+        array([[1., 0.],
+               [0., 5.]])
     """
     return tuple(
-        jnp.asarray(layer, dtype=float)
+        xp.asarray(layer, dtype=float)
         for layer in _normal_form("normal_form", sigma, widths, signature, fills, gauge)[0]
     )
 
@@ -335,8 +335,8 @@ def critical_point(
     Example:
         >>> product = DeepLinear((3, 2, 2)).product(critical_point([2.0, 1.0], (3, 2, 2), (2,)))
         >>> product
-        Array([[0., 0., 0.],
-               [0., 1., 0.]], dtype=float64)
+        array([[0., 0., 0.],
+               [0., 1., 0.]])
     """
     layers, blocks, values, dims, chosen = _normal_form("critical_point", sigma, widths, signature, fills, gauge)
     missed = missed_criterion(blocks, values, dims, chosen)
@@ -347,7 +347,7 @@ def critical_point(
             EXACT,
             "Two blocks that vanish are enough; normal_form builds layers of the same pattern that are not critical.",
         )
-    return tuple(jnp.asarray(layer, dtype=float) for layer in layers)
+    return tuple(xp.asarray(layer, dtype=float) for layer in layers)
 
 
 @entry(instead="draw the point outside of the transformation", empty=True)

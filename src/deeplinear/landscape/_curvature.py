@@ -8,7 +8,6 @@ import dataclasses
 import itertools
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import (
@@ -19,6 +18,7 @@ from deeplinear.core import (
     entry,
     norm,
     unflatten,
+    xp,
 )
 from deeplinear.landscape._arguments import check_range
 from deeplinear.landscape._hessian import (
@@ -260,7 +260,7 @@ class TangentSpaces:
 
     def direction(self, space: Literal["stable", "centre", "unstable"], position: int) -> Params:
         """A basis vector as a direction of the layers."""
-        return unflatten(jnp.asarray(getattr(self, space)[:, position], dtype=float), self.shapes)
+        return unflatten(xp.asarray(getattr(self, space)[:, position], dtype=float), self.shapes)
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""
@@ -328,7 +328,7 @@ def tangent_spaces(
     check_number(where, "resting", resting, above=0)
     gradient = float(norm(problem.gradient(params)))
     check_range(where, gradient)
-    scale = float(jnp.linalg.norm(problem.loss.gradient(jnp.zeros(problem.model.product_shape))))
+    scale = float(xp.linalg.norm(problem.loss.gradient(xp.zeros(problem.model.product_shape))))
     bound = resting * (scale if scale > 0 else 1.0)
     if not gradient <= bound:
         raise HypothesisError(

@@ -96,8 +96,8 @@ def zero_direction(form: CanonicalForm) -> Direction:
     Example:
         >>> form = canonical_form(critical_point([2.0, 1.0], (3, 2, 2), (2,)), [2.0, 1.0])
         >>> zero_direction(form).layers[1]
-        Array([[0., 0.],
-               [1., 0.]], dtype=float64)
+        array([[0., 0.],
+               [1., 0.]])
     """
     if form.depth == 1:
         raise HypothesisError(

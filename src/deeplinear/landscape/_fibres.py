@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Key
 
@@ -24,8 +23,10 @@ from deeplinear.core import (
     check_number,
     check_result,
     entry,
+    formula,
     full_svd,
     refused_derivative,
+    xp,
 )
 from deeplinear.landscape._arguments import (
     check_key,
@@ -194,7 +195,7 @@ def fibre_move(
                 FILL_TOLERANCE,
                 "random_fill draws what is allowed.",
             )
-        layers = tuple(layer + jnp.asarray(fill, dtype=float) for layer, fill in zip(layers, extra, strict=True))
+        layers = tuple(layer + xp.asarray(fill, dtype=float) for layer, fill in zip(layers, extra, strict=True))
     return layers if factors is None else gauge(layers, factors)
 
 
@@ -253,7 +254,7 @@ def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.
         left = _null(layers[number], size) if number < len(layers) else np.eye(out)
         right = _null(layers[number - 2].T, size) if number > 1 else np.eye(inp)
         inside = np.asarray(jax.random.normal(keys[number - 1], (left.shape[1], right.shape[1]), dtype=float))
-        fills.append(jnp.asarray(float(scale) * (number != chosen) * (left @ inside @ right.T), dtype=float))
+        fills.append(xp.asarray(float(scale) * (number != chosen) * (left @ inside @ right.T), dtype=float))
     return tuple(fills)
 
 
@@ -293,18 +294,18 @@ def product_jacobian(params: Iterable[Any]) -> Float[Array, "entries size"]:
 
     Example:
         >>> product_jacobian(([[2.0]], [[3.0]]))
-        Array([[3., 2.]], dtype=float64)
+        array([[3., 2.]])
     """
     layers = checked_chain("product_jacobian", params)
     return check_result("product_jacobian", _jacobian(DeepLinear(widths_of(layers)), layers))
 
 
-@jax.jit
+@formula
 def _jacobian(model: DeepLinear, layers: Params) -> Float[Array, "entries size"]:
     _, memo = model.forward(layers)
-    before = (jnp.eye(model.widths[0]), *memo.prefixes[:-1])
-    return jnp.concatenate(
-        [jnp.kron(left, right.T) for left, right in zip(model.suffixes(layers), before, strict=True)], axis=1
+    before = (xp.eye(model.widths[0]), *memo.prefixes[:-1])
+    return xp.concatenate(
+        [xp.kron(left, right.T) for left, right in zip(model.suffixes(layers), before, strict=True)], axis=1
     )
 
 
@@ -330,7 +331,7 @@ def fibre_tangent(params: Iterable[Any]) -> Float[Array, "size dimension"]:
         sizes = np.array([np.linalg.norm(layer) for layer in layers])
         others = max(float(np.prod(np.delete(sizes, position))) for position in range(len(layers)))
     check_range("fibre_tangent", others)
-    return jnp.asarray(_null(np.asarray(product_jacobian(layers)), others), dtype=float)
+    return xp.asarray(_null(np.asarray(product_jacobian(layers)), others), dtype=float)
 
 
 @entry(instead="call it outside of the transformation")

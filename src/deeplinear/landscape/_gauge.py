@@ -5,13 +5,11 @@ $P_L = I$. The product stays what it is. Orthogonal factors keep the gradient fl
 quantities, $C_l \mapsto P_l C_l P_l^\top$; other factors change both.
 """
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
@@ -29,8 +27,12 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     is_concrete,
+    put,
     random_orthogonal,
+    spectrum,
+    xp,
 )
 from deeplinear.landscape._arguments import check_key, checked_chain, checked_network
 
@@ -49,7 +51,7 @@ def _invertible(where: str, name: str, factor: Matrix) -> Matrix:
         return factor
     return eqx.error_if(
         factor,
-        ~(jnp.linalg.cond(factor) <= LARGEST_CONDITION),
+        ~(xp.linalg.cond(factor) <= LARGEST_CONDITION),
         f"{where}: {name} must be invertible, with a condition number of at most {LARGEST_CONDITION:g}.",
     )
 
@@ -95,12 +97,12 @@ def gauge(params: Iterable[Any], factors: Sequence[Any]) -> Params:
     return check_result("gauge", _moved(layers, checked))
 
 
-@jax.jit
+@formula
 def _moved(layers: Params, factors: list[Matrix]) -> Params:
     moved = list(layers)
     for position, factor in enumerate(factors):
         moved[position] = factor @ moved[position]
-        moved[position + 1] = jnp.linalg.solve(factor.T, moved[position + 1].T).T
+        moved[position + 1] = xp.linalg.solve(factor.T, moved[position + 1].T).T
     return tuple(moved)
 
 
@@ -129,18 +131,18 @@ def random_gauge(key: Key[Array, ""], widths: Sequence[int], *, condition: Array
     check_key(where, key)
     hidden = checked_network(where, widths).widths[1:-1]
     check_number(where, "condition", condition, at_least=1, at_most=LARGEST_CONDITION)
-    return _random_factors(key, hidden, jnp.asarray(condition, dtype=float))
+    return _random_factors(key, hidden, xp.asarray(condition, dtype=float))
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@formula(static_argnums=1)
 def _random_factors(key: Key[Array, ""], sizes: tuple[int, ...], condition: Float[Array, ""]) -> tuple[Matrix, ...]:
-    reach, factors = jnp.log(condition), []
+    reach, factors = xp.log(condition), []
     for number, size in enumerate(sizes):
         left, right, inside = jax.random.split(jax.random.fold_in(key, number), 3)
         place = jax.random.uniform(inside, (size,), minval=-0.5, maxval=0.5, dtype=reach.dtype)
         if size > 1:
-            place = place.at[:2].set(jnp.array([-0.5, 0.5]))
-        factors.append((random_orthogonal(left, size) * jnp.exp(reach * place)) @ random_orthogonal(right, size).T)
+            place = put(place, slice(2), xp.array([-0.5, 0.5]))
+        factors.append((random_orthogonal(left, size) * xp.exp(reach * place)) @ random_orthogonal(right, size).T)
     return tuple(factors)
 
 
@@ -156,7 +158,7 @@ def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
 
     Example:
         >>> orthogonal_defect(([[0.0, -1.0], [1.0, 0.0]], [[2.0]]))
-        Array([0., 3.], dtype=float64)
+        array([0., 3.])
     """
     where = "orthogonal_defect"
     check_x64(where)
@@ -170,7 +172,7 @@ def orthogonal_defect(factors: Sequence[Any]) -> Float[Array, " hidden"]:
     return check_result("orthogonal_defect", _defects(matrices))
 
 
-@jax.jit
+@formula
 def _defects(factors: list[Matrix]) -> Float[Array, " hidden"]:
-    found = [jnp.linalg.norm(factor.T @ factor - jnp.eye(factor.shape[0]), 2) for factor in factors]
-    return jnp.array(found, dtype=float)
+    found = [spectrum(factor.T @ factor - xp.eye(factor.shape[0]))[0] for factor in factors]
+    return xp.array(found, dtype=float)

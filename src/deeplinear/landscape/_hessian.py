@@ -1,11 +1,11 @@
 r"""The Hessian of the loss: its form, its matrix and its spectrum."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -20,13 +20,18 @@ from deeplinear.core import (
     check_x64,
     entry,
     flatten,
+    formula,
     inner,
     near_name,
     one_at_a_time,
+    over,
+    put,
     unflatten,
+    xp,
 )
 from deeplinear.landscape._arguments import check_pair, check_range
-from deeplinear.models import AbstractModel, DeepLinear, Masked, Problem, checked_problem
+from deeplinear.landscape._symmetric import eigenpairs
+from deeplinear.models import AbstractModel, DeepLinear, Energy, Masked, Problem, checked_problem
 
 LARGEST = 3000
 """Most weights for which a dense Hessian is made unless it is asked for: 72 MB of numbers."""
@@ -94,7 +99,18 @@ def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) 
     return check_result("hessian_matrix", dense_hessian(problem, params))
 
 
-@eqx.filter_jit
+def _by_loss(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula of a problem; a program where the user gives an energy, which JAX differentiates over and over."""
+    plain, compiled = formula(function), eqx.filter_jit(function)
+
+    @functools.wraps(function)
+    def call(problem: Problem, *rest: Any) -> Any:
+        return (compiled if isinstance(problem.loss, Energy) else plain)(problem, *rest)
+
+    return call
+
+
+@_by_loss
 def dense_hessian(problem: Problem, params: Params) -> Float[Array, "size size"]:
     """By blocks for a chain of layers, by Hessian products for other models."""
     if isinstance(problem.model, DeepLinear):
@@ -108,12 +124,13 @@ def _blocks(problem: Problem, network: DeepLinear, params: Params) -> Float[Arra
     product, memo = network.forward(params)
     slope = problem.loss.gradient(product)
     after = network.suffixes(params)
-    before = (jnp.eye(network.widths[0], dtype=dtype), *memo.prefixes[:-1])
+    before = (xp.eye(network.widths[0], dtype=dtype), *memo.prefixes[:-1])
     out, inp = product.shape
+    sizes = [rows * columns for rows, columns in network.shapes]
     # Derivative of the product, a column for every weight.
-    jacobian = jnp.concatenate(
+    jacobian = xp.concatenate(
         [
-            jnp.einsum("oa,bi->oiab", left, right).reshape(out * inp, -1)
+            xp.einsum("oa,bi->oiab", left, right).reshape(out * inp, -1)
             for left, right in zip(after, before, strict=True)
         ],
         axis=1,
@@ -122,20 +139,18 @@ def _blocks(problem: Problem, network: DeepLinear, params: Params) -> Float[Arra
     def bend(column: Float[Array, " entries"]) -> Float[Array, " entries"]:
         return problem.loss.curvature(product, column.reshape(out, inp)).ravel()
 
-    hessian = jacobian.T @ jax.vmap(bend, in_axes=1, out_axes=1)(jacobian)
-    starts = np.concatenate([[0], np.cumsum([rows * columns for rows, columns in network.shapes])])
+    blocks = [[xp.zeros((rows, columns), dtype) for columns in sizes] for rows in sizes]
     for j in range(depth):
-        between: Matrix = jnp.eye(network.widths[j + 1], dtype=dtype)
+        between: Matrix = xp.eye(network.widths[j + 1], dtype=dtype)
         for i in range(j + 1, depth):
             pulled = after[i].T @ slope @ before[j].T
-            block = jnp.einsum("ae,bc->abce", pulled, between)
-            block = block.reshape(starts[i + 1] - starts[i], starts[j + 1] - starts[j])
-            rows, columns = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
-            hessian = hessian.at[rows, columns].add(block)
-            hessian = hessian.at[columns, rows].add(block.T)
+            block = xp.einsum("ae,bc->abce", pulled, between)
+            blocks[i][j] = block.reshape(sizes[i], sizes[j])
+            blocks[j][i] = blocks[i][j].T
             between = params[i] @ between
-    hessian = 0.5 * (hessian + hessian.T)
-    return hessian + problem.l2 * jnp.eye(hessian.shape[0], dtype=dtype)
+    bent = jacobian.T @ over(bend)(jacobian.T).T
+    hessian = xp.block(blocks) + 0.5 * (bent + bent.T)
+    return hessian + problem.l2 * xp.eye(hessian.shape[0], dtype=dtype)
 
 
 def learnt_entries(model: AbstractModel) -> np.ndarray:
@@ -147,17 +162,17 @@ def learnt_entries(model: AbstractModel) -> np.ndarray:
 
 
 @one_at_a_time
-@eqx.filter_jit
+@_by_loss
 def _eigenpairs(problem: Problem, params: Params, learnt: Int[Array, " learnt"]) -> tuple[Array, Array, Array]:
     """All eigenpairs of the Hessian on the weights that are learnt, and the norms of their residuals."""
     whole = dense_hessian(problem, params)
     matrix = whole[learnt[:, None], learnt[None, :]]
-    values, vectors = jnp.linalg.eigh(matrix)
-    residuals = jnp.linalg.norm(matrix @ vectors - vectors * values, axis=0)
-    return values, jnp.zeros((len(whole), len(learnt)), whole.dtype).at[learnt].set(vectors), residuals
+    values, vectors = eigenpairs(matrix)
+    residuals = xp.linalg.norm(matrix @ vectors - vectors * values, axis=0)
+    return values, put(xp.zeros((len(whole), len(learnt)), whole.dtype), learnt, vectors), residuals
 
 
-@eqx.filter_jit
+@_by_loss
 def _product(problem: Problem, params: Params, vector: Float[Array, " size"]) -> Float[Array, " size"]:
     return flatten(problem.hessian_product(params, unflatten(vector, problem.model.shapes)))
 
@@ -191,7 +206,7 @@ class HessianSpectrum:
 
     def direction(self, position: int) -> Params:
         """An eigenvector as a direction of the layers; negative positions count from the largest eigenvalue."""
-        return unflatten(jnp.asarray(self.vectors[:, position], dtype=float), self.shapes)
+        return unflatten(xp.asarray(self.vectors[:, position], dtype=float), self.shapes)
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as pairs of label and text."""
@@ -281,7 +296,7 @@ def hessian_spectrum(
     if method == "dense":
         check_dense(where, weights, largest)
     if method == "dense" or (method == "auto" and weights <= largest):
-        values, vectors, residuals = map(np.asarray, _eigenpairs(problem, params, jnp.asarray(learnt)))
+        values, vectors, residuals = map(np.asarray, _eigenpairs(problem, params, xp.asarray(learnt)))
         kept, shapes = _kept(size, count, which), problem.model.shapes
         found = HessianSpectrum(values[kept], vectors[:, kept], residuals[kept], "dense", size, shapes, which)
     else:
@@ -329,7 +344,7 @@ def _lanczos(
         return placed
 
     def multiply(vector: np.ndarray) -> np.ndarray:
-        return np.asarray(_product(problem, params, jnp.asarray(whole(vector.ravel()), dtype=float)))[learnt]
+        return np.asarray(_product(problem, params, xp.asarray(whole(vector.ravel()), dtype=float)))[learnt]
 
     code = {"smallest": "SA", "largest": "LA", "both": "BE"}[which]
     start = np.random.default_rng(0).standard_normal(size)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -25,9 +24,11 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     inner,
     refused_derivative,
     spectrum,
+    xp,
 )
 from deeplinear.landscape._arguments import checked_chain, checked_network
 from deeplinear.models import DeepLinear, Problem, checked_problem
@@ -58,13 +59,13 @@ def law_differentials(params: Iterable[Any]) -> Float[Array, "laws size"]:
 
     Example:
         >>> law_differentials((jnp.array([[2.0]]), jnp.array([[3.0]])))  # of w2^2 - w1^2
-        Array([[-4.,  6.]], dtype=float64)
+        array([[-4.,  6.]])
     """
-    return check_result("law_differentials", _differentials(checked_chain("law_differentials", params), jnp))
+    return check_result("law_differentials", _differentials(checked_chain("law_differentials", params)))
 
 
-def _differentials(layers: Sequence[Any], xp: Any) -> Any:
-    """The same with either array library: rows of NumPy are not compiled anew for every shape."""
+@formula
+def _differentials(layers: Sequence[Any]) -> Any:
     rows = []
     for position, (below, above) in enumerate(itertools.pairwise(layers)):
         first, second = np.triu_indices(below.shape[0])
@@ -100,7 +101,7 @@ def law_counts(params: Iterable[Any], *, tolerance: float = INDEPENDENT) -> LawC
         LawCounts(listed=6, independent=5)
     """
     check_number("law_counts", "tolerance", tolerance, above=0)
-    differentials = _differentials([np.asarray(layer) for layer in checked_chain("law_counts", params)], np)
+    differentials = _differentials(checked_chain("law_counts", params))
     if differentials.shape[0] == 0:
         return LawCounts(0, 0)
     values = np.linalg.svd(differentials, compute_uv=False)
@@ -164,7 +165,7 @@ def norm_rate(problem: Problem, params: Params) -> Float[Array, ""]:
     for position, layer in enumerate(params):
         check_finite(where, f"params[{position}]", layer)
     product = problem.product(params)
-    rate = -2 * problem.model.depth * jnp.vdot(problem.loss.gradient(product), product)
+    rate = -2 * problem.model.depth * xp.vdot(problem.loss.gradient(product), product)
     return check_result("norm_rate", rate - 2 * problem.l2 * inner(params, params))
 
 
@@ -207,7 +208,7 @@ def equal_weights(sigma: Any, widths: tuple[int, ...]) -> Params:
             "Here all rows and columns of the residual sum to zero: the point is critical.",
         )
     weight = (total / math.prod(network.widths)) ** (1 / network.depth)
-    return tuple(jnp.full(shape, weight) for shape in network.shapes)
+    return tuple(xp.full(shape, weight) for shape in network.shapes)
 
 
 @entry
@@ -236,4 +237,4 @@ def minimal_norm(product: Any, depth: int) -> Float[Array, ""]:
     if depth > 2:
         message = "minimal_norm: beyond two layers there is no derivative at a singular value of 0; take full rank."
         values = refused_derivative(values, values[-1] == 0, message)
-    return depth * jnp.sum(values ** (2 / depth))
+    return depth * xp.sum(values ** (2 / depth))

@@ -6,11 +6,20 @@ given fraction of the target's. Near the origin these times lie far apart, far f
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, as_array, check_finite, check_number, check_shape, check_x64, entry, is_concrete
+from deeplinear.core import (
+    Array,
+    as_array,
+    check_finite,
+    check_number,
+    check_shape,
+    check_x64,
+    entry,
+    formula,
+    is_concrete,
+    xp,
+)
 
 
 @entry
@@ -60,15 +69,15 @@ def learning_times(
     return _reached(clock, values, wanted, fraction)
 
 
-@jax.jit
+@formula
 def _reached(clock: Array, values: Array, wanted: Array, fraction: Any) -> Float[Array, "*runs modes"]:
-    clock = jnp.broadcast_to(clock, values.shape[:-1])[..., None]
+    clock = xp.broadcast_to(clock, values.shape[:-1])[..., None]
     above = values - fraction * wanted
     reached = above >= 0
-    place = jnp.argmax(reached, axis=-2, keepdims=True)
-    before = jnp.maximum(place - 1, 0)
-    low, high = (jnp.take_along_axis(above, index, axis=-2)[..., 0, :] for index in (before, place))
-    early, late = (jnp.take_along_axis(clock, index, axis=-2)[..., 0, :] for index in (before, place))
+    place = xp.argmax(reached, axis=-2, keepdims=True)
+    before = xp.maximum(place - 1, 0)
+    low, high = (xp.take_along_axis(above, index, axis=-2)[..., 0, :] for index in (before, place))
+    early, late = (xp.take_along_axis(clock, index, axis=-2)[..., 0, :] for index in (before, place))
     rise = high - low
-    share = jnp.where(rise > 0, high / jnp.where(rise > 0, rise, 1.0), 0.0)
-    return jnp.where(jnp.any(reached, axis=-2), late - share * (late - early), jnp.nan)
+    share = xp.where(rise > 0, high / xp.where(rise > 0, rise, 1.0), 0.0)
+    return xp.where(xp.any(reached, axis=-2), late - share * (late - early), xp.nan)

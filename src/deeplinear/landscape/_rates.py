@@ -7,14 +7,11 @@ W_{l+1}^\top W_{l+1} - W_l W_l^\top$, the opposite sign of the $C_i$ in which th
 """
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -31,10 +28,13 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     is_concrete,
     spectrum,
+    xp,
 )
 from deeplinear.landscape._arguments import check_range, host_layers, network_of, widths_of
+from deeplinear.landscape._symmetric import eigenvalues
 from deeplinear.landscape._tangent_kernel import smallest_kernel_eigenvalue
 from deeplinear.models import DeepLinear, conserved
 
@@ -73,15 +73,15 @@ def product_rate(params: Params) -> Float[Array, ""]:
     return total
 
 
-@jax.jit
+@formula
 def _product(params: Params) -> Float[Array, ""]:
-    zero = jnp.zeros((), params[0].dtype)
+    zero = xp.zeros((), params[0].dtype)
     squares = [spectrum(layer)[-1] ** 2 for layer in params]
     inner = [s if w.shape[0] >= w.shape[1] else zero for s, w in zip(squares, params, strict=True)]
     outer = [s if w.shape[0] <= w.shape[1] else zero for s, w in zip(squares, params, strict=True)]
     total = zero
     for j in range(len(params)):
-        total = total + math.prod([*inner[:j], *outer[j + 1 :]], start=jnp.ones_like(zero))
+        total = total + math.prod([*inner[:j], *outer[j + 1 :]], start=xp.ones_like(zero))
     return total
 
 
@@ -116,10 +116,10 @@ def pyramid_factors(params: Params, pivot: int) -> Float[Array, " pairs"]:
     return check_result("pyramid_factors", _pyramid_factors(network, params, int(pivot)))
 
 
-@functools.partial(jax.jit, static_argnames="pivot")
+@formula(static_argnames="pivot")
 def _pyramid_factors(network: DeepLinear, params: Params, pivot: int) -> Float[Array, " pairs"]:
-    values = [jnp.linalg.eigvalsh(matrix) for matrix in conserved(params)]
-    return jnp.asarray(_pyramid_picks(network.widths, values, pivot), params[0].dtype).reshape(len(params) - 1)
+    values = [eigenvalues(matrix) for matrix in conserved(params)]
+    return xp.asarray(_pyramid_picks(network.widths, values, pivot), params[0].dtype).reshape(len(params) - 1)
 
 
 @entry(instead="use pyramid_factors")
@@ -191,14 +191,14 @@ def cumulative_factors(params: Params, pivot: int) -> CumulativeTerms:
     return check_result("cumulative_factors", _cumulative_factors(network, params, int(pivot)))
 
 
-@functools.partial(jax.jit, static_argnames="pivot")
+@formula(static_argnames="pivot")
 def _cumulative_factors(network: DeepLinear, params: Params, pivot: int) -> CumulativeTerms:
     dtype = params[0].dtype
-    largest = jnp.max(jnp.stack([jnp.sum(layer**2) for layer in params]))
-    values = [jnp.linalg.eigvalsh(matrix) for matrix in conserved(params)]
+    largest = xp.max(xp.stack([xp.sum(layer**2) for layer in params]))
+    values = [eigenvalues(matrix) for matrix in conserved(params)]
     factors, lowest = _cumulative_picks(network.widths, values, pivot)
-    slack = jnp.min(jnp.stack([jnp.asarray(jnp.inf, dtype), *lowest])) / jnp.where(largest > 0, largest, 1.0)
-    return CumulativeTerms(jnp.asarray(factors, dtype).reshape(len(params) - 1), slack)
+    slack = xp.min(xp.stack([xp.asarray(xp.inf, dtype), *lowest])) / xp.where(largest > 0, largest, 1.0)
+    return CumulativeTerms(xp.asarray(factors, dtype).reshape(len(params) - 1), slack)
 
 
 @entry(instead="use cumulative_factors")
@@ -372,11 +372,11 @@ def envelope_excess(times: object, losses: object, rate: ArrayLike, *, lowest: f
     return _excess(at, values, rate, lowest)
 
 
-@jax.jit
+@formula
 def _excess(at: Array, values: Array, rate: Any, lowest: Any) -> Float[Array, ""]:
     seen = values > lowest * values[0]
-    logs = jnp.log(jnp.where(seen, values, values[0]) / values[0]) + 2 * jnp.asarray(rate) * (at - at[0])
-    return jnp.exp(jnp.max(jnp.where(seen, logs, -jnp.inf)))
+    logs = xp.log(xp.where(seen, values, values[0]) / values[0]) + 2 * xp.asarray(rate) * (at - at[0])
+    return xp.exp(xp.max(xp.where(seen, logs, -xp.inf)))
 
 
 # --- Eigenvalues of conserved quantities ------------------------------------------------------------------------------

@@ -8,13 +8,10 @@ coordinates of the reduced network the flow of the raw weights multiplies the sp
 $V_Y^\top \Lambda_X^2 V_Y = T^\top T$.
 """
 
-import functools
 import itertools
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -29,7 +26,11 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     near_name,
+    put,
+    spectrum,
+    xp,
 )
 from deeplinear.landscape._arguments import checked_network
 from deeplinear.models import (
@@ -114,18 +115,18 @@ class Reduction(eqx.Module):
         return _velocity(self, params, metric)
 
 
-@jax.jit
+@formula
 def _distance_from_white(inner: Matrix) -> Float[Array, ""]:
     gram = inner.T @ inner
-    return jnp.linalg.norm(gram - jnp.eye(gram.shape[0]), 2)
+    return spectrum(gram - xp.eye(gram.shape[0]))[0]
 
 
-@jax.jit
+@formula
 def _solution(reduction: Reduction) -> Matrix:
     return reduction.outer @ reduction.target @ reduction.inner_inverse
 
 
-@jax.jit
+@formula
 def _between(params: Params, inner: Matrix, outer: Matrix) -> Params:
     """Layers with the first multiplied from the right and the last from the left."""
     first = params[0] @ inner
@@ -134,7 +135,7 @@ def _between(params: Params, inner: Matrix, outer: Matrix) -> Params:
     return (first, *params[1:-1], outer @ params[-1])
 
 
-@functools.partial(jax.jit, static_argnames="metric")
+@formula(static_argnames="metric")
 def _velocity(reduction: Reduction, params: Params, metric: str) -> Params:
     widths = (params[0].shape[1], *(layer.shape[0] for layer in params))
     first, *rest = (-layer for layer in reduction.problem(widths).gradient(params))
@@ -149,16 +150,16 @@ def diagonal_target(sigma: Float[Array, " modes"], out: int, inp: int) -> Matrix
 
     Example:
         >>> diagonal_target(jnp.array([2.0]), 1, 2)
-        Array([[2., 0.]], dtype=float64)
+        array([[2., 0.]])
     """
     check_x64("diagonal_target")
     return _diagonal(as_array(sigma, float), int(out), int(inp))
 
 
-@functools.partial(jax.jit, static_argnames=("out", "inp"))
+@formula(static_argnames=("out", "inp"))
 def _diagonal(values: Float[Array, " modes"], out: int, inp: int) -> Matrix:
-    place = jnp.arange(values.shape[0])
-    return jnp.zeros((out, inp), values.dtype).at[place, place].set(values)
+    place = xp.arange(values.shape[0])
+    return put(xp.zeros((out, inp), values.dtype), (place, place), values)
 
 
 @entry(instead="reduce the data outside of the transformation")
@@ -287,10 +288,10 @@ def _reduction(
         notes.append("Singular values of the task coincide: the directions of such a group cannot be told apart.")
     return Reduction(
         sigma=as_array(sigma, float),
-        inner=jnp.asarray((left * lengths) @ right_t.T, dtype=float),
-        inner_inverse=jnp.asarray(right_t @ (left / lengths).T, dtype=float),
-        outer=jnp.asarray(outer, dtype=float),
-        constant=jnp.asarray(constant, dtype=float),
+        inner=xp.asarray((left * lengths) @ right_t.T, dtype=float),
+        inner_inverse=xp.asarray(right_t @ (left / lengths).T, dtype=float),
+        outer=xp.asarray(outer, dtype=float),
+        constant=xp.asarray(constant, dtype=float),
         notes=tuple(notes),
     )
 

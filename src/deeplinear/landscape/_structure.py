@@ -7,11 +7,9 @@ ones, and what rounding leaves of a product that vanishes does not count.
 import dataclasses
 import itertools
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, as_array, check_number, entry
+from deeplinear.core import Array, Matrix, Params, as_array, check_number, entry, formula, xp
 from deeplinear.landscape._arguments import check_range, network_of
 from deeplinear.models import DeepLinear, balancedness, lambda_estimate
 
@@ -44,16 +42,16 @@ def alignment_defect(params: Params) -> Float[Array, ""]:
     return _alignment(params)
 
 
-@jax.jit
+@formula
 def _alignment(params: Params) -> Float[Array, ""]:
     network, unit = _unit(params)
-    largest = jnp.zeros((), unit[0].dtype)
+    largest = xp.zeros((), unit[0].dtype)
     for i in range(1, network.depth):
         below = [network.partial_product(unit, i, a) for a in range(1, i + 1)]
         above = [network.partial_product(unit, b, i + 1) for b in range(i + 1, network.depth + 1)]
         family = [w @ w.T for w in below] + [w.T @ w for w in above]
         for x, y in itertools.combinations(family, 2):
-            largest = jnp.maximum(largest, _length(x @ y - y @ x))
+            largest = xp.maximum(largest, _length(x @ y - y @ x))
     return largest
 
 
@@ -82,7 +80,7 @@ def decoupling_defect(params: Params) -> Float[Array, ""]:
     return _decoupling(params)
 
 
-@jax.jit
+@formula
 def _decoupling(params: Params) -> Float[Array, ""]:
     network, unit = _unit(params)
     parts = [_alignment(unit), _off_diagonal(network.partial_product(unit, network.depth, 1))]
@@ -90,10 +88,10 @@ def _decoupling(params: Params) -> Float[Array, ""]:
     for i in range(1, network.depth):
         r = network.partial_product(unit, i, 1)
         b = network.partial_product(unit, network.depth, i + 1).T
-        crossed = jnp.einsum("ik,jk->kij", r[:, :modes], b[:, :modes])
-        turned = _length(crossed - jnp.swapaxes(crossed, 1, 2))
-        parts += [_off_diagonal(r.T @ r), _off_diagonal(b.T @ b), _off_diagonal(b.T @ r), jnp.max(turned)]
-    return jnp.max(jnp.stack(parts))
+        crossed = xp.einsum("ik,jk->kij", r[:, :modes], b[:, :modes])
+        turned = _length(crossed - xp.swapaxes(crossed, 1, 2))
+        parts += [_off_diagonal(r.T @ r), _off_diagonal(b.T @ b), _off_diagonal(b.T @ r), xp.max(turned)]
+    return xp.max(xp.stack(parts))
 
 
 @entry
@@ -114,9 +112,9 @@ def diagonal_defect(params: Params) -> Float[Array, ""]:
     return _diagonal(params)
 
 
-@jax.jit
+@formula
 def _diagonal(params: Params) -> Float[Array, ""]:
-    return jnp.max(jnp.stack([_off_diagonal(layer) for layer in _unit(params)[1]]))
+    return xp.max(xp.stack([_off_diagonal(layer) for layer in _unit(params)[1]]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +172,7 @@ class Structure:
         return ", ".join(self.names).replace("_", "-") or "no structure"
 
 
-@entry(instead="use alignment_defect, decoupling_defect and diagonal_defect")
+@entry(instead="use alignment_defect, decoupling_defect and diagonal_defect", bounded=("params",))
 def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
     """Which structures the layers of a network have, with the defects they are told by. Host-side.
 
@@ -196,34 +194,34 @@ def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
     return Structure(*(float(defect) for defect in defects), tolerance=float(tolerance))
 
 
-@jax.jit
+@formula
 def _defects(params: Params) -> tuple[Float[Array, ""], ...]:
     """All five, in the order of `Structure`: compiled once for each set of widths."""
-    squares = jnp.stack([jnp.sum(layer**2) for layer in params])
+    squares = xp.stack([xp.sum(layer**2) for layer in params])
     sizes = squares[:-1] + squares[1:]
-    sizes = jnp.where(sizes > 0, sizes, 1.0)
+    sizes = xp.where(sizes > 0, sizes, 1.0)
     balances = (balancedness(params), lambda_estimate(params).frobenius)
     return (
         _alignment(params),
         _decoupling(params),
         _diagonal(params),
-        *(jnp.max(balance / sizes, initial=0.0) for balance in balances),
+        *(xp.max(balance / sizes, initial=0.0) for balance in balances),
     )
 
 
 def _unit(params: Params) -> tuple[DeepLinear, Params]:
     """The network of the layers, and the layers divided by their spectral norms."""
     network = network_of("structure", params)
-    norms = [jnp.linalg.norm(layer, 2) for layer in params]
-    return network, tuple(w / jnp.where(size > 0, size, 1.0) for w, size in zip(params, norms, strict=True))
+    norms = [xp.linalg.norm(layer, 2) for layer in params]
+    return network, tuple(w / xp.where(size > 0, size, 1.0) for w, size in zip(params, norms, strict=True))
 
 
 def _off_diagonal(matrix: Matrix) -> Float[Array, ""]:
     """Frobenius norm of the part off the main diagonal of a rectangular matrix."""
-    return _length(jnp.where(jnp.eye(*matrix.shape, dtype=bool), 0.0, matrix))
+    return _length(xp.where(xp.eye(*matrix.shape, dtype=bool), 0.0, matrix))
 
 
 def _length(matrices: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch"]:
     """Frobenius norms, with derivative 0 where a matrix vanishes: there a defect is smallest."""
-    squares = jnp.sum(matrices**2, axis=(-2, -1))
-    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)
+    squares = xp.sum(matrices**2, axis=(-2, -1))
+    return xp.where(squares > 0, xp.sqrt(xp.where(squares > 0, squares, 1.0)), 0.0)

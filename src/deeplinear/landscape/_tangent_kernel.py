@@ -12,13 +12,12 @@ import itertools
 import warnings
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, Params, entry, spectrum
+from deeplinear.core import Array, Params, entry, formula, spectrum
 from deeplinear.landscape._arguments import check_range, host_layers, network_of, widths_of
+from deeplinear.landscape._symmetric import eigenvalues
 from deeplinear.models import DeepLinear
 
 DENSE_ENTRIES = 900
@@ -74,11 +73,11 @@ def sharp_rate(params: Params) -> Float[Array, ""]:
     return rate
 
 
-@jax.jit
+@formula
 def _sharp(network: DeepLinear, params: Params) -> Float[Array, ""]:
     if _has_closed_form(network.widths):
         return _closed_form(network.widths, params, lambda matrix: spectrum(matrix)[-1])
-    return jnp.linalg.eigvalsh(network.ntk(params))[0]
+    return eigenvalues(network.ntk(params))[0]
 
 
 def _has_closed_form(widths: tuple[int, ...]) -> bool:

@@ -3,7 +3,6 @@ r"""The loss on a line through the layers: variations of the product, and the po
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -18,6 +17,7 @@ from deeplinear.core import (
     entry,
     inner,
     norm,
+    xp,
 )
 from deeplinear.landscape._arguments import check_pair
 from deeplinear.models import (
@@ -107,15 +107,15 @@ def line_polynomial(problem: Problem, params: Params, direction: Params) -> Floa
     slope = problem.loss.gradient(product)
     bent = [problem.loss.curvature(product, move) for move in moves]
     depth = len(moves)
-    coefficients = [problem.loss.value(product), *(jnp.vdot(slope, move) for move in moves)]
-    coefficients += [jnp.zeros_like(coefficients[0])] * depth
+    coefficients = [problem.loss.value(product), *(xp.vdot(slope, move) for move in moves)]
+    coefficients += [xp.zeros_like(coefficients[0])] * depth
     for i, move in enumerate(moves, start=1):
         for j, curved in enumerate(bent, start=1):
-            coefficients[i + j] = coefficients[i + j] + 0.5 * jnp.vdot(move, curved)
+            coefficients[i + j] = coefficients[i + j] + 0.5 * xp.vdot(move, curved)
     penalty = (0.5 * inner(params, params), inner(params, direction), 0.5 * inner(direction, direction))
     for k, term in enumerate(penalty):
         coefficients[k] = coefficients[k] + problem.l2 * term
-    return check_result("line_polynomial", jnp.stack(coefficients))
+    return check_result("line_polynomial", xp.stack(coefficients))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,12 +223,12 @@ def _sizes(problem: Problem, params: Params, direction: Params) -> np.ndarray:
         bounds = np.convolve(bounds, factor)
     product, *moves = variations(params, direction)
     stretch = [
-        float(jnp.linalg.norm(problem.loss.curvature(product, move)) / length)
+        float(xp.linalg.norm(problem.loss.curvature(product, move)) / length)
         for move in (product, *moves)
-        if (length := float(jnp.linalg.norm(move))) > 0
+        if (length := float(xp.linalg.norm(move))) > 0
     ]
     stiffness = max(stretch, default=0.0)
-    slope = float(jnp.linalg.norm(problem.loss.gradient(jnp.zeros_like(product)))) + stiffness * bounds[0]
+    slope = float(xp.linalg.norm(problem.loss.gradient(xp.zeros_like(product)))) + stiffness * bounds[0]
     sizes = np.zeros(2 * len(params) + 1)
     sizes[: len(bounds)] += slope * bounds
     sizes += 0.5 * stiffness * np.convolve(bounds, bounds)

@@ -11,11 +11,22 @@ import itertools
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, Trajectory, check_number, check_x64, entry, spectrum, unflatten
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    Params,
+    Trajectory,
+    check_number,
+    check_x64,
+    entry,
+    formula,
+    over,
+    spectrum,
+    unflatten,
+    xp,
+)
 from deeplinear.landscape._arguments import Signature, set_name
 from deeplinear.landscape._reduction import WEAK, Reduction, reduction_of
 from deeplinear.models import Problem, checked_problem
@@ -230,7 +241,7 @@ def _record(where: str, problem: Problem, trajectory: Trajectory) -> _Record:
                 f"network, but holds {np.shape(trajectory['weights'])[1]}."
             )
         products, losses, gradients = map(
-            np.asarray, _from_weights(problem, jnp.asarray(trajectory["weights"], dtype=float))
+            np.asarray, _from_weights(problem, xp.asarray(trajectory["weights"], dtype=float))
         )
         return _whole(where, _Record(times, products, losses, gradients, True))
     if "product" not in trajectory.values:
@@ -246,7 +257,7 @@ def _record(where: str, problem: Problem, trajectory: Trajectory) -> _Record:
         )
     losses = trajectory.values.get("loss")
     if losses is None:
-        losses = jax.vmap(problem.loss.value)(jnp.asarray(products, dtype=float))
+        losses = over(problem.loss.value)(xp.asarray(products, dtype=float))
     losses = np.asarray(losses)
     if "gradient_norm" in trajectory.values:
         return _whole(where, _Record(times, products, losses, np.asarray(trajectory["gradient_norm"]), True))
@@ -265,15 +276,15 @@ def _whole(where: str, record: _Record) -> _Record:
     return record
 
 
-@jax.jit
-def _from_weights(problem: Problem, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    def one(vector: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+@formula
+def _from_weights(problem: Problem, weights: Array) -> tuple[Array, Array, Array]:
+    def one(vector: Array) -> tuple[Array, Array, Array]:
         params: Params = unflatten(vector, problem.model.shapes)
         value, gradient = problem.value_and_gradient(params)
-        size = jnp.sqrt(sum(jnp.sum(layer**2) for layer in gradient))
+        size = xp.sqrt(sum(xp.sum(layer**2) for layer in gradient))
         return problem.product(params), value, size
 
-    return jax.lax.map(one, weights)
+    return over(one)(weights)
 
 
 # ---- Named critical points -------------------------------------------------------------------------------------------
@@ -414,7 +425,7 @@ def _about_records(found: list[Visit], stretches: list[tuple[int, int]], record:
 
 def _by_rank(record: _Record, reason: str) -> Itinerary:
     """Valleys of the gradient with the number of singular values learnt, measured against the final ones."""
-    values = np.asarray(jax.vmap(spectrum)(jnp.asarray(record.products, dtype=float)))
+    values = np.asarray(over(spectrum)(xp.asarray(record.products, dtype=float)))
     final = values[-1]
     real = final > FAINT * final[0] if final[0] > 0 else np.zeros(len(final), bool)
     known = (values > LEARNT * final) & real

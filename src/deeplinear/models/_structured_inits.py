@@ -21,6 +21,7 @@ from deeplinear.core import (
     entry,
     formula,
     is_concrete,
+    is_program,
     put,
     random,
     random_orthogonal,
@@ -60,7 +61,11 @@ def rescale_balance(params: Params, delta: ArrayLike) -> Params:
     for position, layer in enumerate(params):
         check_finite("rescale_balance", f"params[{position}]", layer)
     largest = xp.max(balancedness(params))
-    largest = eqx.error_if(largest, largest == 0, "rescale_balance: params must not be balanced, but are.")
+    message = "rescale_balance: params must not be balanced, but are."
+    if is_program(largest):
+        largest = eqx.error_if(largest, largest == 0, message)
+    elif not largest:
+        raise ValueError(message)
     return _rescaled(params, as_array(delta, float), largest)
 
 

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     )
     from deeplinear.readers._documents import check_depth as check_depth, read_json as read_json, read_toml as read_toml
     from deeplinear.readers._images import read_idx as read_idx, read_records as read_records
-    from deeplinear.readers._netcdf import load_dataset as load_dataset, sealed as sealed, unsealed as unsealed
+    from deeplinear.readers._netcdf import (
+        Content as Content,
+        load_content as load_content,
+        sealed as sealed,
+        unsealed as unsealed,
+    )
     from deeplinear.readers._pickles import read_pickle as read_pickle
     from deeplinear.readers._source import (
         FileError as FileError,

@@ -54,8 +54,7 @@ def convert(content: bytes) -> bytes:
         arrays = {f"array{place}": np.asarray(opened[name].to_numpy()) for place, name in enumerate(names)}
         attributes = {str(name): plain(value) for name, value in opened.attrs.items()}
         description = {
-            "variables": [(str(name), [str(dim) for dim in opened[name].dims]) for name in names],
-            "coordinates": [str(name) for name in names if name in opened.coords],
+            "variables": [str(name) for name in names],
             "attributes": {name: value for name, value in attributes.items() if value is not None},
         }
     arrays["description"] = np.frombuffer(json.dumps(description).encode(), np.uint8)

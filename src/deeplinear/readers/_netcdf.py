@@ -12,14 +12,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from deeplinear.readers._arrays import open_arrays, read_arrays
 from deeplinear.readers._documents import parse_json
 from deeplinear.readers._source import FileError, Source
-
-if TYPE_CHECKING:
-    import xarray
 
 MARK = b"\n%deeplinear-sha256%\n"
 """Stands before and behind the digest, so that a seal of which a part is damaged is known for one."""
@@ -36,8 +35,8 @@ PROCESSOR_SECONDS = 20
 WALL_SECONDS = 600
 """Time after which the process that reads it is given up; long, as the machine may be busy."""
 
-HOW: Any = {"engine": "h5netcdf", "decode_times": False}
-"""How xarray opens a file."""
+LENGTH = b"This is a netCDF dimension but not a netCDF variable"
+"""In the name that NetCDF gives a dimension which has a length and no coordinates."""
 
 CHILD = Path(__file__).with_name("_child.py")
 """Program of the process that reads a file without a seal."""
@@ -68,11 +67,18 @@ def unsealed(source: Source) -> bytes | None:
     return body
 
 
-def load_dataset(source: Source) -> "xarray.Dataset":
+class Content(NamedTuple):
+    """Arrays of a NetCDF file by name, and its attributes."""
+
+    arrays: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+
+
+def load_content(source: Source) -> Content:
     """Return the arrays and attributes of a NetCDF file.
 
-    A file with a seal is opened if its bytes are those that were written. Any other is read in a process of its own,
-    within limits of time and memory; of it come numbers, and attributes that are text or numbers.
+    A file with a seal is opened if its bytes are those that were written; HDF5 alone reads it. Any other is read in a
+    process of its own, within limits of time and memory; of it come numbers, and attributes that are text or numbers.
 
     Raises:
         FileError: The file is damaged, is not NetCDF, or takes too much time or memory.
@@ -81,16 +87,32 @@ def load_dataset(source: Source) -> "xarray.Dataset":
         >>> import io, xarray
         >>> file = io.BytesIO()
         >>> xarray.Dataset({"x": ("n", [1.0, 2.0])}).to_netcdf(file, engine="h5netcdf")
-        >>> float(load_dataset(Source("load", "run.nc", sealed(file.getvalue())))["x"].sum())
-        3.0
+        >>> load_content(Source("load", "run.nc", sealed(file.getvalue()))).arrays
+        {'x': array([1., 2.])}
     """
-    import xarray
-
     body = unsealed(source)
     if body is None:
         return from_parts(source, read_apart(source))
-    with source.guarded("it is not NetCDF"), xarray.open_dataset(io.BytesIO(body), **HOW) as opened:
-        return opened.load()
+    import h5py
+
+    with source.guarded("it is not NetCDF"), h5py.File(io.BytesIO(body), "r") as file:
+        attributes = {name: _plain(value) for name, value in file.attrs.items()}
+        return Content({name: _values(item) for name, item in file.items() if not _only_length(item)}, attributes)
+
+
+def _only_length(item: Any) -> bool:
+    """Whether what HDF5 calls a dataset is a dimension without coordinates."""
+    return LENGTH in item.attrs.get("NAME", b"")
+
+
+def _values(item: Any) -> np.ndarray:
+    """Numbers of a variable; NetCDF has no truth values, and keeps them as small integers."""
+    return np.asarray(item[()], dtype=bool if item.attrs.get("dtype") == "bool" else None)
+
+
+def _plain(value: Any) -> Any:
+    """A number that is kept as an array of one as a number."""
+    return value.item() if isinstance(value, np.ndarray) and value.shape == (1,) else value
 
 
 def read_apart(source: Source) -> bytes:
@@ -114,20 +136,14 @@ def read_apart(source: Source) -> bytes:
     return run.stdout
 
 
-def from_parts(source: Source, parts: bytes) -> "xarray.Dataset":
-    """Return the dataset that the other process described."""
-    import xarray
-
+def from_parts(source: Source, parts: bytes) -> Content:
+    """Return the content that the other process described."""
     inner = Source(source.where, source.name, parts)
     arrays = read_arrays(open_arrays(inner))
     described = parse_json(inner, arrays.pop("description").tobytes())
-    variables: dict[str, Any] = {}
-    for place, (name, dims) in enumerate(described["variables"]):
-        variables[name] = (dims, arrays[f"array{place}"])
-    with source.guarded("it is not NetCDF"):
-        dataset = xarray.Dataset(variables).set_coords(described["coordinates"])
-    dataset.attrs = described["attributes"]
-    return dataset
+    return Content(
+        {name: arrays[f"array{place}"] for place, name in enumerate(described["variables"])}, described["attributes"]
+    )
 
 
 def _too_long(source: Source, time: str) -> FileError:

@@ -1,4 +1,4 @@
-"""Gradient flows of many instances at once: those of equal shape are members of one ensemble."""
+"""Gradient flows of many instances at once: those of equal shape are one ensemble."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -20,6 +20,9 @@ FITTED = 1e-24
 
 NEVER = -1.0
 """A loss no flow falls below: the run goes on to its last time."""
+
+MOST = 28
+"""Members of one ensemble."""
 
 FLOOR = 1e-18
 """Losses are compared with envelopes that fall without end only above what rounding leaves of a loss of order one."""
@@ -79,7 +82,9 @@ def flows(
         groups.setdefault((structure, shapes), []).append(position)
     runs: dict[int, Run] = {}
     for positions in groups.values():
-        runs |= dict(zip(positions, _together([tasks[i] for i in positions], times, below), strict=True))
+        for first in range(0, len(positions), MOST):
+            part = positions[first : first + MOST]
+            runs |= dict(zip(part, _together([tasks[i] for i in part], times, below), strict=True))
     return [runs[i] for i in range(len(tasks))]
 
 

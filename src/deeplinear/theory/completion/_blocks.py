@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.exact import (
     BlockFlow,
     BlockLimit,
@@ -61,7 +60,7 @@ class Block:
     def params(self) -> Params:
         """Layers at the start."""
         layers = (self.layer,) * self.depth if self.layers is None else self.layers
-        return tuple(jnp.asarray(layer) for layer in layers)
+        return tuple(xp.asarray(layer) for layer in layers)
 
     @cached_property
     def problem(self) -> Problem:

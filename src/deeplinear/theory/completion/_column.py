@@ -3,10 +3,9 @@ r"""Two layers and one observed column: its rows align with one direction when t
 import dataclasses
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.exact import ColumnAlignment, column_alignment
 from deeplinear.models import DeepLinear, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -52,7 +51,7 @@ class Column:
         """What the theory says beforehand."""
         start = self.params if self.told is None else self.told
         return column_alignment(
-            self.alignment_problem, start, None if direction is None else jnp.asarray(direction, dtype=float)
+            self.alignment_problem, start, None if direction is None else xp.asarray(direction, dtype=float)
         )
 
 
@@ -74,7 +73,7 @@ def _targets(rng: np.random.Generator, count: int) -> np.ndarray:
 def _start(rng: np.random.Generator, low: float = 1e-3, high: float = 1.5) -> Params:
     """Gaussian layers, of one scale between the bounds."""
     scale = np.exp(rng.uniform(np.log(low), np.log(high)))
-    return tuple(jnp.asarray(scale * rng.standard_normal(shape)) for shape in MODEL.shapes)
+    return tuple(xp.asarray(scale * rng.standard_normal(shape)) for shape in MODEL.shapes)
 
 
 def _draw(rng: np.random.Generator) -> Column:
@@ -232,13 +231,13 @@ MOVES = Hypothesis(f"{MEASURABLE}: the column b starts at a size that moves", _s
 
 def _draw_zero(rng: np.random.Generator) -> Column:
     column = _draw(rng)
-    first = rng.uniform(0.2, 1.5) * jnp.asarray(rng.standard_normal(MODEL.shapes[0]))
-    return dataclasses.replace(column, params=(first, jnp.zeros(MODEL.shapes[1])))
+    first = rng.uniform(0.2, 1.5) * xp.asarray(rng.standard_normal(MODEL.shapes[0]))
+    return dataclasses.replace(column, params=(first, xp.zeros(MODEL.shapes[1])))
 
 
 def _draw_not_zero(rng: np.random.Generator) -> Column:
     column = _draw_zero(rng)
-    second = 1e-3 * jnp.asarray(rng.standard_normal(MODEL.shapes[1]))
+    second = 1e-3 * xp.asarray(rng.standard_normal(MODEL.shapes[1]))
     return dataclasses.replace(column, params=(column.params[0], second))
 
 

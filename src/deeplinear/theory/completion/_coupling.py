@@ -3,10 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.dynamics import coupling
 from deeplinear.models import (
     Completion,
@@ -221,7 +220,7 @@ PROPOSITION_B1 = Check(
 
 
 def _with_layers(start: Start, layer: np.ndarray) -> Start:
-    return dataclasses.replace(start, params=(jnp.asarray(layer),) * _depth(start))
+    return dataclasses.replace(start, params=(xp.asarray(layer),) * _depth(start))
 
 
 # ---- Depth 2 ---------------------------------------------------------------------------------------------------------
@@ -438,12 +437,12 @@ def _measure_zero(starts: Sequence[Start]) -> list[Measured]:
 
 def _zero(rng: np.random.Generator) -> Start:
     start = random_start(rng, int(rng.choice([2, 3])), 3, 1.0)
-    return dataclasses.replace(start, params=tuple(jnp.zeros_like(layer) for layer in start.params))
+    return dataclasses.replace(start, params=tuple(xp.zeros_like(layer) for layer in start.params))
 
 
 def _one_layer(rng: np.random.Generator) -> Start:
     start = random_start(rng, 2, 3, 1.0)
-    return dataclasses.replace(start, params=(jnp.zeros_like(start.params[0]), start.params[1]))
+    return dataclasses.replace(start, params=(xp.zeros_like(start.params[0]), start.params[1]))
 
 
 ZERO_LAYERS = Check(
@@ -500,14 +499,14 @@ def _draw_decoupled(rng: np.random.Generator) -> Start:
     if rng.random() < 0.5:
         first, second = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in "12")
         layers = [first @ layers[0], second @ layers[1] @ first.T, layers[2] @ second.T]
-    return Start(_blocks_problem(rng), tuple(jnp.asarray(layer) for layer in layers))
+    return Start(_blocks_problem(rng), tuple(xp.asarray(layer) for layer in layers))
 
 
 def _other_blocks(rng: np.random.Generator) -> Start:
     """Block-diagonal layers whose blocks are not those of the observations."""
     order = np.array([0, 2, 1, 3])
     layers = [(np.eye(4) + 0.2 * rng.standard_normal((4, 4))) * block_mask(2, 2)[order][:, order] * 0.6 for _ in "123"]
-    return Start(_blocks_problem(rng), tuple(jnp.asarray(layer) for layer in layers))
+    return Start(_blocks_problem(rng), tuple(xp.asarray(layer) for layer in layers))
 
 
 def _unmatched(start: Start) -> float:

@@ -3,11 +3,10 @@ r"""Two layers and observations that share no row and no column: the closed form
 import dataclasses
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.exact import block_limit, disconnected, disconnected_hyperbolic
 from deeplinear.models import Completion, DeepLinear, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -54,7 +53,7 @@ class Pairs:
 
 def _start(rng: np.random.Generator) -> Params:
     scale = np.exp(rng.uniform(np.log(0.05), 0.0))
-    return tuple(jnp.asarray(scale * rng.standard_normal(shape)) for shape in MODEL.shapes)
+    return tuple(xp.asarray(scale * rng.standard_normal(shape)) for shape in MODEL.shapes)
 
 
 def _values(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -182,7 +181,7 @@ def _measure_family(instances: Sequence[Family]) -> list[Measured]:
     found = []
     for family in instances:
         n = family.size
-        layer = jnp.asarray(family.alpha * ((1 - 1 / family.m) * np.eye(n) + np.ones((n, n)) / family.m))
+        layer = xp.asarray(family.alpha * ((1 - 1 / family.m) * np.eye(n) + np.ones((n, n)) / family.m))
         problem = Problem(DeepLinear((n, n, n)), Completion(np.diag(family.values), np.eye(n)))
         first, second = (np.asarray(w) for w in disconnected(problem, (layer, layer)).limit())
         measured = np.linalg.svd(second @ first, compute_uv=False)

@@ -4,10 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.exact import BlockMatrix
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, block_mask, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -80,12 +79,12 @@ def adopt_start(problem: Problem, params: Params) -> Start:
         raise HypothesisError("no penalty on the weights", float(problem.l2), 0.0)
     if len(params) < 2:
         raise HypothesisError("depth L ≥ 2", 2.0 - len(params), 0.0)
-    return Start(dense(problem), tuple(jnp.asarray(layer, dtype=float) for layer in params))
+    return Start(dense(problem), tuple(xp.asarray(layer, dtype=float) for layer in params))
 
 
 def random_layers(rng: np.random.Generator, widths: Sequence[int], scale: float) -> Params:
     """Independent Gaussian layers."""
-    return tuple(jnp.asarray(scale * rng.standard_normal((out, inp))) for inp, out in itertools.pairwise(widths))
+    return tuple(xp.asarray(scale * rng.standard_normal((out, inp))) for inp, out in itertools.pairwise(widths))
 
 
 def random_start(rng: np.random.Generator, depth: int, width: int, scale: float) -> Start:

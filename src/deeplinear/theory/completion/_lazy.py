@@ -5,12 +5,11 @@ import functools
 from collections.abc import Sequence
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Params, add_at, xp
 from deeplinear.exact import LazyCertificate, lazy_certificate, toeplitz_example, toeplitz_ratio
+from deeplinear.landscape import product_jacobian
 from deeplinear.models import Completion, DeepLinear, Problem, entry_gram, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory._flows import MEASURABLE, Run, decades, excess, flows
@@ -41,16 +40,9 @@ class Displacement:
     there: Params
 
 
-def _jacobian(model: DeepLinear, mask: np.ndarray, params: Params) -> np.ndarray:
-    """Jacobian of the entries of the product, (entries, weights)."""
-    parts = _whole_jacobian(model, params)
-    flat = [np.asarray(part).reshape(mask.size, -1) for part in parts]
-    return np.concatenate(flat, axis=1)[np.flatnonzero(mask)]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _whole_jacobian(model: DeepLinear, params: Params) -> tuple[jax.Array, ...]:
-    return jax.jacobian(model.product)(params)
+def _jacobian(mask: np.ndarray, params: Params) -> np.ndarray:
+    """Jacobian of the observed entries of the product, (entries, weights)."""
+    return np.asarray(product_jacobian(params))[np.flatnonzero(mask)]
 
 
 def _draw_points(rng: np.random.Generator, widths: tuple[int, ...] = (3, 3, 4), size: float = 1.0) -> Displacement:
@@ -64,8 +56,8 @@ def _draw_points(rng: np.random.Generator, widths: tuple[int, ...] = (3, 3, 4), 
     here, step = layers(), layers()
     if rng.random() < 0.5:  # steps of rank one come nearest to the constant
         step = [np.outer(w[:, 0], w[0]) for w in step]
-    there = tuple(jnp.asarray(w + 4 * s) for w, s in zip(here, step, strict=True))
-    return Displacement(model, mask, tuple(jnp.asarray(w) for w in here), there)
+    there = tuple(xp.asarray(w + 4 * s) for w, s in zip(here, step, strict=True))
+    return Displacement(model, mask, tuple(xp.asarray(w) for w in here), there)
 
 
 def _three_layers(rng: np.random.Generator) -> Displacement:
@@ -75,15 +67,15 @@ def _three_layers(rng: np.random.Generator) -> Displacement:
 
 def _steps(points: Displacement) -> tuple[np.ndarray, list[float]]:
     """Change of the Jacobian and Frobenius norms of the change of the layers."""
-    change = _jacobian(points.model, points.mask, points.there) - _jacobian(points.model, points.mask, points.here)
-    moved = [float(jnp.linalg.norm(a - b)) for a, b in zip(points.there, points.here, strict=True)]
+    change = _jacobian(points.mask, points.there) - _jacobian(points.mask, points.here)
+    moved = [float(xp.linalg.norm(a - b)) for a, b in zip(points.there, points.here, strict=True)]
     return change, moved
 
 
 def _attained(points: Displacement) -> float:
     """Ratio for a step of one observed row of the last layer: the constant 1 is reached."""
     row = int(np.flatnonzero(points.mask.any(axis=1))[0])
-    last = jnp.asarray(points.here[-1]).at[row].add(1.0)
+    last = add_at(xp.asarray(points.here[-1]), row, 1.0)
     step = dataclasses.replace(points, there=(*points.here[:-1], last))
     change, moved = _steps(step)
     return float(np.linalg.norm(change, 2)) / float(np.linalg.norm(moved))
@@ -120,7 +112,7 @@ def _measure_squares(instances: Sequence[Displacement]) -> list[Measured]:
         rows, columns = np.nonzero(points.mask)
         a = np.linalg.norm(np.asarray(points.here[-1])[rows], axis=1)
         b = np.linalg.norm(np.asarray(points.here[0]).T[columns], axis=1)
-        row = np.sum(_jacobian(points.model, points.mask, points.here) ** 2, axis=1)
+        row = np.sum(_jacobian(points.mask, points.here) ** 2, axis=1)
         found.append(
             Measured(
                 {
@@ -163,7 +155,7 @@ def _near_fit(rng: np.random.Generator, constant: Literal["width", "one"], share
     right, left, turn = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(3))
     root = np.sqrt(rng.uniform(0.6, 2.0, 4))
     first, second = turn @ (root[:, None] * right.T), lopsided * (left * root) @ turn.T
-    params = (jnp.asarray(first), jnp.asarray(second))
+    params = (xp.asarray(first), xp.asarray(second))
     mask = np.zeros(16)
     mask[rng.choice(16, rng.choice([3, 7]), replace=False)] = 1
     mask = mask.reshape(4, 4)

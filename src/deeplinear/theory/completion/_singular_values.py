@@ -4,12 +4,10 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Params, add_scaled, spectrum
+from deeplinear.core import Array, HypothesisError, Params, add_scaled, formula, spectrum, xp
 from deeplinear.exact import singular_value_speed
 from deeplinear.models import Completion, DeepLinear, Problem, balancedness
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -46,7 +44,7 @@ def _balanced(rng: np.random.Generator, model: DeepLinear, values: np.ndarray, s
         for turn in turns:
             turn[:, 0] *= sign * np.sign(np.linalg.det(turn))
     root = np.diag(values ** (1 / model.depth))
-    return tuple(jnp.asarray(out @ root @ inp.T) for inp, out in itertools.pairwise(turns))
+    return tuple(xp.asarray(out @ root @ inp.T) for inp, out in itertools.pairwise(turns))
 
 
 def _observations(rng: np.random.Generator, model: DeepLinear) -> Problem:
@@ -56,8 +54,8 @@ def _observations(rng: np.random.Generator, model: DeepLinear) -> Problem:
 
 
 def _imbalance(start: Start) -> float:
-    size = max(float(jnp.sum(layer**2)) for layer in start.params)
-    return float(jnp.max(balancedness(start.params))) / size if size > 0 and len(start.params) > 1 else 0.0
+    size = max(float(xp.sum(layer**2)) for layer in start.params)
+    return float(xp.max(balancedness(start.params))) / size if size > 0 and len(start.params) > 1 else 0.0
 
 
 def _lopsided(start: Start) -> Start:
@@ -94,7 +92,7 @@ def _draw_unbalanced_speed(rng: np.random.Generator) -> Start:
     return _lopsided(_draw_speed(rng))
 
 
-@eqx.filter_jit
+@formula
 def _step(problem: Problem, params: Params, h: Float[Array, ""]) -> Params:
     """One classical Runge-Kutta step of the flow, forwards or backwards."""
     k1 = problem.gradient(params)
@@ -106,15 +104,15 @@ def _step(problem: Problem, params: Params, h: Float[Array, ""]) -> Params:
     return params
 
 
-@eqx.filter_jit
+@formula
 def _time_scale(problem: Problem, params: Params) -> Float[Array, ""]:
     """Time in which layers, or the singular vectors of near values, may change by as much as they are."""
     product, depth = problem.product(params), len(params)
     gradient, values = problem.loss.gradient(product), spectrum(product)
-    size = jnp.linalg.norm(gradient)
-    bend = jnp.linalg.norm(problem.loss.curvature(product, gradient)) / jnp.where(size > 0, size, 1.0)
-    pull = jnp.maximum(bend, 1.0) * values[0] ** (2 - 2 / depth) + size * values[0] ** (1 - 2 / depth)
-    gap = jnp.min(-jnp.diff(jnp.append(values, 0.0))) / values[0]
+    size = xp.linalg.norm(gradient)
+    bend = xp.linalg.norm(problem.loss.curvature(product, gradient)) / xp.where(size > 0, size, 1.0)
+    pull = xp.maximum(bend, 1.0) * values[0] ** (2 - 2 / depth) + size * values[0] ** (1 - 2 / depth)
+    gap = xp.min(-xp.diff(xp.append(values, 0.0))) / values[0]
     return gap / (depth * pull + problem.l2)
 
 
@@ -171,13 +169,13 @@ def _draw_determinant(rng: np.random.Generator) -> Start:
 
 def _draw_unbalanced_determinant(rng: np.random.Generator) -> Start:
     """Diagonal layers with positive determinants of opposite kind: the first pair must change its sign."""
-    first = jnp.diag(jnp.asarray([-rng.uniform(0.7, 1.5), -1.0]))
-    second = jnp.diag(jnp.asarray([rng.uniform(0.05, 0.2), 1.0]))
+    first = xp.diag(xp.asarray([-rng.uniform(0.7, 1.5), -1.0]))
+    second = xp.diag(xp.asarray([rng.uniform(0.05, 0.2), 1.0]))
     return Start(Problem(SQUARE, Completion(np.diag([1.0, -1.0]), np.eye(2))), (first, second))
 
 
 def _determinants(start: Start) -> float:
-    return max(0.0, -min(float(jnp.linalg.det(layer)) for layer in start.params))
+    return max(0.0, -min(float(xp.linalg.det(layer)) for layer in start.params))
 
 
 def _lost(start: Start) -> float:
@@ -240,7 +238,7 @@ def _measure_pair(instances: Sequence[Pair]) -> list[Measured]:
     problems, starts = [], []
     for pair in instances:  # in the corner of two-by-two layers that rest
         problems.append(Problem(SQUARE, Completion(np.diag([pair.target, 1.0]), np.eye(2))))
-        starts.append((jnp.diag(jnp.asarray([pair.b, 1.0])), jnp.diag(jnp.asarray([pair.a, 1.0]))))
+        starts.append((xp.diag(xp.asarray([pair.b, 1.0])), xp.diag(xp.asarray([pair.a, 1.0]))))
     part = "det A and det B stay positive"
     found = []
     for measured, run in zip(ours, flows(problems, starts, [0.0, 5.0]), strict=True):

@@ -3,12 +3,10 @@ r"""The two-by-two warm start: a fitted diagonal, then one more entry."""
 import dataclasses
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Params
+from deeplinear.core import Array, HypothesisError, Params, formula, over, xp
 from deeplinear.exact import disconnected, warm_start_bounds, warm_start_field, warm_start_violations
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -74,7 +72,7 @@ class Reveal:
 
 
 def _learnt(value: float) -> Params:
-    layer = np.sqrt(value) * jnp.eye(2)
+    layer = np.sqrt(value) * xp.eye(2)
     return (layer, layer)
 
 
@@ -91,7 +89,7 @@ def _draw(rng: np.random.Generator) -> Reveal:
 def _cold(rng: np.random.Generator) -> Reveal:
     """The same three entries from a small start: nothing was learnt before."""
     value = float(np.exp(rng.uniform(np.log(0.5), np.log(2.0))))
-    layer = 1e-2 * np.sqrt(value) * jnp.eye(2)
+    layer = 1e-2 * np.sqrt(value) * xp.eye(2)
     return Reveal((value, value), value * float(rng.uniform(0.3, 1.0)), (layer, layer))
 
 
@@ -103,7 +101,7 @@ def _negative(rng: np.random.Generator) -> Reveal:
 def _unequal(rng: np.random.Generator) -> Reveal:
     """The second target of the diagonal is larger; the layers have learnt both."""
     value = float(rng.uniform(0.5, 2.0))
-    layer = jnp.diag(jnp.sqrt(jnp.array([value, 2 * value])))
+    layer = xp.diag(xp.sqrt(xp.array([value, 2 * value])))
     return Reveal((value, 2 * value), value * float(rng.uniform(0.3, 1.0)), (layer, layer))
 
 
@@ -129,7 +127,7 @@ HYPOTHESES = (
     Hypothesis[Reveal]("w12* > 0", lambda r: float(r.revealed <= 0)),
     Hypothesis[Reveal](
         "A = B = √w* I at the reveal",
-        lambda r: max(float(jnp.max(jnp.abs(w / np.sqrt(abs(r.value)) - jnp.eye(2)))) for w in r.params),
+        lambda r: max(float(xp.max(xp.abs(w / np.sqrt(abs(r.value)) - xp.eye(2)))) for w in r.params),
         START_TOLERANCE,
     ),
     Hypothesis[Reveal](f"{MEASURABLE}: w12*/w* from 0.005 to 15", lambda r: decades((r.ratio, 5e-3, 15.0))),
@@ -210,7 +208,7 @@ def _measure_sharper(instances: Sequence[Reveal]) -> list[Measured]:
     return found
 
 
-@jax.jit
+@formula
 def _relations(
     first: Float[Array, "times 2 2"], second: Float[Array, "times 2 2"], revealed: Float[Array, ""]
 ) -> dict[str, Float[Array, ""]]:
@@ -219,13 +217,13 @@ def _relations(
     def at(b: Float[Array, "2 2"], a: Float[Array, "2 2"]) -> dict[str, Float[Array, ""]]:
         return warm_start_violations((b, a), 1.0, revealed)
 
-    return {name: jnp.max(worst) for name, worst in jax.vmap(at)(first, second).items()}
+    return {name: xp.max(worst) for name, worst in over(at)(first, second).items()}
 
 
-@jax.jit
+@formula
 def _field(second: Float[Array, "times 2 2"], revealed: Float[Array, ""]) -> Float[Array, "times 2 2"]:
     r"""$\dot A$ of the reduced system at all times, $w^\star = 1$."""
-    return jax.vmap(lambda a: warm_start_field(a.ravel(), 1.0, revealed).reshape(2, 2))(second)
+    return over(lambda a: warm_start_field(a.ravel(), 1.0, revealed).reshape(2, 2))(second)
 
 
 RELATIONS = (
@@ -252,8 +250,8 @@ def _measure_lemmas(instances: Sequence[Reveal]) -> list[Measured]:
     units = [i.unit for i in instances]
     found = []
     for unit, run in zip(units, _runs(units), strict=True):
-        first, second = (jnp.asarray(layer) for layer in run.layers)
-        revealed = jnp.asarray(abs(unit.revealed), dtype=float)
+        first, second = (xp.asarray(layer) for layer in run.layers)
+        revealed = xp.asarray(abs(unit.revealed), dtype=float)
         relations = {name: float(worst) for name, worst in _relations(first, second, revealed).items()}
         w, b = run.product, run.layers[0]
         gradient = np.array([[1, 1], [0, 1]]) * (w - np.array([[1.0, abs(unit.revealed)], [0.0, 1.0]]))
@@ -324,7 +322,7 @@ def _measure_figure(instances: Sequence[Figure]) -> list[Measured]:
     problems, starts = [], []
     diagonal = Problem(MODEL, Completion(np.eye(2), np.eye(2)))
     for figure in instances:
-        small = (jnp.asarray(figure.alpha * figure.basis.T), jnp.asarray(figure.alpha * figure.basis))
+        small = (xp.asarray(figure.alpha * figure.basis.T), xp.asarray(figure.alpha * figure.basis))
         learnt = disconnected(diagonal, small).limit()
         for revealed in (figure.text, figure.caption):
             problem = Reveal((1.0, 1.0), revealed, learnt).problem

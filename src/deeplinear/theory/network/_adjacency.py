@@ -4,11 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Array, Params
+from deeplinear.core import Array, Params, formula, xp
 from deeplinear.landscape import (
     BlockShift,
     adjacency,
@@ -161,7 +159,7 @@ CALCULUS = {
 }
 
 
-@jax.jit
+@formula
 def _structured(params: Params, inserted: Params) -> tuple[list[Array], list[Array], list[Array]]:
     """Powers up to L + 1, one insertion and two insertions by block-shift algebra, written out at the end."""
     a, v = adjacency(params), adjacency(inserted)
@@ -182,7 +180,7 @@ def _measure_calculus(instance: Wired) -> Measured:
     network, flat = instance.network, instance.dense
     depth, widths = network.depth, network.widths
     moved = dense_shift(network.direction, widths, 1)
-    inserted = tuple(jnp.asarray(layer, dtype=float) for layer in network.direction)
+    inserted = tuple(xp.asarray(layer, dtype=float) for layer in network.direction)
     ours, ones, twos = ([np.asarray(m) for m in part] for part in _structured(network.params, inserted))
     pairs = iter(twos)
     powers = [np.eye(len(flat))]
@@ -235,7 +233,7 @@ ONE_MATRIX = {
 }
 
 
-@jax.jit
+@formula
 def _loss_and_velocity(params: Params, target: Array) -> tuple[Array, BlockShift]:
     a = adjacency(params)
     e = embedded(target, a.widths)
@@ -245,7 +243,7 @@ def _loss_and_velocity(params: Params, target: Array) -> tuple[Array, BlockShift
 def _measure_one_matrix(instance: Wired) -> Measured:
     network, flat, goal = instance.network, instance.dense, instance.goal
     depth = network.depth
-    value, velocity = _loss_and_velocity(network.params, jnp.asarray(network.target, dtype=float))
+    value, velocity = _loss_and_velocity(network.params, xp.asarray(network.target, dtype=float))
     powers = [np.linalg.matrix_power(flat, k) for k in range(depth + 1)]
     gap = goal - powers[depth]
     unbound = sum(powers[depth - j].T @ gap @ powers[j - 1].T for j in range(1, depth + 1))
@@ -406,7 +404,7 @@ KEPT = {
 }
 
 
-@jax.jit
+@formula
 def _imbalance(params: Params, target: Array) -> tuple[Array, Array]:
     a = adjacency(params)
     return imbalance(a).dense(), imbalance_rate(a, embedded(target, a.widths)).dense()
@@ -415,7 +413,7 @@ def _imbalance(params: Params, target: Array) -> tuple[Array, Array]:
 def _measure_kept(instance: Moving) -> Measured:
     network = instance.network
     flat = dense_shift(network.layers, network.widths, 1)
-    now, ours = _imbalance(network.params, jnp.asarray(network.target, dtype=float))
+    now, ours = _imbalance(network.params, xp.asarray(network.target, dtype=float))
     rate, top, goal = _rates(instance)
     half = commutator(top, (goal - top).T)
     inner = slice(network.widths[0], len(flat) - network.widths[-1])

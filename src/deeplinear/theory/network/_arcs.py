@@ -4,10 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import over, xp
 from deeplinear.landscape import arc_counts, arc_kind, arc_loss, arc_minimum, arc_point, gauge, submanifolds
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -52,7 +51,7 @@ class Path:
 
     def layers(self, places: np.ndarray) -> list[np.ndarray]:
         """The networks at places of the arc: every layer with a leading axis of places."""
-        points = jax.vmap(lambda place: arc_point(self.sigma, self.widths, self.start, self.end, place))(places)
+        points = over(lambda place: arc_point(self.sigma, self.widths, self.start, self.end, place))(places)
         after = (*self.factors, np.eye(self.widths[-1]))
         before = (np.eye(self.widths[0]), *(np.linalg.inv(factor) for factor in self.factors))
         layers = [a @ np.asarray(w) @ b for a, w, b in zip(after, points, before, strict=True)]
@@ -286,7 +285,7 @@ def _measure_half(instances: Sequence[Path]) -> list[Measured]:
     for path in instances:
         missing = float(sum(s**2 for i, s in enumerate(path.sigma, start=1) if i not in path.start))
         losses, scale = path.losses(), float(np.sum(path.sigma**2))
-        zeros = tuple(jnp.zeros((out, inp)) for inp, out in itertools.pairwise(path.widths))
+        zeros = tuple(xp.zeros((out, inp)) for inp, out in itertools.pairwise(path.widths))
         origin = float(Problem(DeepLinear(path.widths), SquaredDistance(path.target)).value(zeros))
         gap = max(float(np.max(np.abs(losses - 0.5 * missing))), abs(path.value(path.start) - 0.5 * missing))
         numbers = (gap / scale, abs(origin - 0.5 * scale) / scale)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import jax
 import numpy as np
 
 from deeplinear.landscape import (
@@ -63,7 +62,7 @@ GROWTH = {
 
 def _measure_growth(instance: Bounded) -> Measured:
     network = instance.network
-    lower, _, upper = (float(x) for x in jax.jit(norm_bounds)(instance.told.params))
+    lower, _, upper = (float(x) for x in norm_bounds(instance.told.params))
     value = float(np.sum(network.product**2))
     rate = float(np.sum(network.residual * network.product))
     top = float(np.linalg.norm(network.target)) * math.sqrt(upper) - lower

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import xp
 from deeplinear.landscape import (
     reduce_data,
 )
@@ -70,7 +70,7 @@ def _measure_reduced(data: Data) -> Measured:
     x, y = data.inputs, data.outputs
     reduction = reduce_data(data.told, y)
     raw = 0.5 * float(np.sum((y - data.network.product @ x) ** 2))
-    params = tuple(jnp.asarray(layer, dtype=float) for layer in data.layers)
+    params = tuple(xp.asarray(layer, dtype=float) for layer in data.layers)
     reduced = reduction.reduce(params)
     product = Network(tuple(np.asarray(layer) for layer in reduced), np.zeros(0)).product
     target = np.zeros((y.shape[0], x.shape[0]))
@@ -115,8 +115,8 @@ def _measure_absorbed(data: Data) -> Measured:
     gap = (y - network.product @ x) @ x.T
     depth = network.depth
     raw = [network.partial(depth, j + 1).T @ gap @ network.partial(j - 1, 1).T for j in range(1, depth + 1)]
-    wanted = [np.asarray(v) for v in reduction.reduce(tuple(jnp.asarray(v, dtype=float) for v in raw))]
-    reduced = reduction.reduce(tuple(jnp.asarray(layer, dtype=float) for layer in data.layers))
+    wanted = [np.asarray(v) for v in reduction.reduce(tuple(xp.asarray(v, dtype=float) for v in raw))]
+    reduced = reduction.reduce(tuple(xp.asarray(layer, dtype=float) for layer in data.layers))
     ours, naive = reduction.velocity(reduced, "raw"), reduction.velocity(reduced)
     scale = max(1.0, largest(wanted))
     missed = largest([a - b for a, b in zip(ours, wanted, strict=True)]) / scale

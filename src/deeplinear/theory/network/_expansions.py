@@ -4,9 +4,9 @@ import dataclasses
 import itertools
 import math
 
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import xp
 from deeplinear.landscape import (
     adjacency,
     adjacency_hessian_form,
@@ -79,8 +79,8 @@ def _measure_expansion(instance: Expanded) -> Measured:
     rho = _variations(network, told)
     second, third = (rho[k] if k <= depth else 0 * rho[0] for k in (2, 3))
     e, directions = (
-        embedded(jnp.asarray(network.target, dtype=float), network.widths),
-        tuple(jnp.asarray(v, dtype=float) for v in told),
+        embedded(xp.asarray(network.target, dtype=float), network.widths),
+        tuple(xp.asarray(v, dtype=float) for v in told),
     )
     form = float(adjacency_hessian_form(adjacency(network.params), e, adjacency(directions)))
     cubic = float(np.sum(rho[1] * second) - np.sum(third * gap))

@@ -5,10 +5,9 @@ import itertools
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.landscape import (
     fibre_move,
     gauge,
@@ -253,9 +252,9 @@ def _hessian_form(
     layers: Sequence[np.ndarray], direction: Sequence[np.ndarray], target: np.ndarray
 ) -> tuple[float, float]:
     """‖ρ₁‖² − 2⟨ρ₂, M⟩ and the larger of both parts, the variations by polynomials."""
-    rho = variations(tuple(map(jnp.asarray, layers)), tuple(map(jnp.asarray, direction)))
-    square = float(jnp.sum(rho[1] ** 2))
-    mixed = 2 * float(jnp.sum(rho[2] * (target - rho[0])))
+    rho = variations(tuple(map(xp.asarray, layers)), tuple(map(xp.asarray, direction)))
+    square = float(xp.sum(rho[1] ** 2))
+    mixed = 2 * float(xp.sum(rho[2] * (target - rho[0])))
     return square - mixed, max(square, abs(mixed))
 
 

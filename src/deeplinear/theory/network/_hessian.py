@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Params, formula, xp
 from deeplinear.landscape import (
     balanced_spectrum,
     descent_threshold,
@@ -100,7 +98,7 @@ def another_residual(rng: np.random.Generator) -> Line:
     return dataclasses.replace(line, told=line.told + 0.1 * rng.standard_normal(line.told.shape))
 
 
-@eqx.filter_jit
+@formula
 def _library(problem: Problem, params: Params, direction: Params) -> Any:
     return (
         variations(params, direction),
@@ -111,7 +109,7 @@ def _library(problem: Problem, params: Params, direction: Params) -> Any:
 
 
 def _direction(network: Network) -> Params:
-    return tuple(jnp.asarray(layer, dtype=float) for layer in network.direction)
+    return tuple(xp.asarray(layer, dtype=float) for layer in network.direction)
 
 
 SECOND = {
@@ -192,7 +190,7 @@ def _measure_gauge(gauged: Gauged) -> Measured:
     inverse = [np.linalg.inv(p) for p in gauge]
 
     def moved(layers: Layers, p: Sequence[np.ndarray], q: Sequence[np.ndarray]) -> Params:
-        return tuple(jnp.asarray(p[i + 1] @ layer @ q[i], dtype=float) for i, layer in enumerate(layers))
+        return tuple(xp.asarray(p[i + 1] @ layer @ q[i], dtype=float) for i, layer in enumerate(layers))
 
     there = moved(network.layers, gauge, inverse)
     pulled = moved(network.direction, inverse, gauge)
@@ -312,7 +310,7 @@ def _measure_arrival(networks: Sequence[Network]) -> list[Measured]:
         )
         numbers = (
             float(run.loss[-1] / run.loss[0]),
-            math.sqrt(sum(float(jnp.sum(g**2)) for g in gradient)),
+            math.sqrt(sum(float(xp.sum(g**2)) for g in gradient)),
             way,
         )
         measured.append(Measured(dict(zip(ARRIVED, numbers, strict=True))))

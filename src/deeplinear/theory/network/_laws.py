@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 
-import jax
 import numpy as np
 
 from deeplinear.landscape import (
@@ -180,7 +179,7 @@ ORTHOGONAL = {"differentials of the laws along the motion, relative": ROUNDING}
 
 
 def _measure_orthogonal(instance: Moving) -> Measured:
-    rows = np.asarray(jax.jit(law_differentials)(instance.network.params))
+    rows = np.asarray(law_differentials(instance.network.params))
     speed = np.concatenate([v.ravel() for v in instance.speed])
     sizes = np.maximum(np.linalg.norm(rows, axis=1) * np.linalg.norm(speed), 1e-300)
     return Measured(dict(zip(ORTHOGONAL, [largest([rows @ speed / sizes])], strict=True)))
@@ -247,7 +246,7 @@ def _measure_norm(instance: Moving) -> Measured:
     network = instance.network
     rate = 2 * sum(float(np.sum(w * v)) for w, v in zip(network.layers, instance.speed, strict=True))
     formula = 2 * network.depth * float(np.sum(network.residual * network.product))
-    ours = float(jax.jit(norm_rate)(network.problem, network.params))
+    ours = float(norm_rate(network.problem, network.params))
     scale = max(1.0, abs(rate))
     return Measured(dict(zip(NORM, [max(abs(rate - formula), abs(rate - ours)) / scale], strict=True)))
 

@@ -5,10 +5,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.landscape import reduction_of
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 from deeplinear.theory._check import Measured
@@ -50,7 +49,7 @@ class Network:
 
     @property
     def params(self) -> Params:
-        return tuple(jnp.asarray(layer, dtype=float) for layer in self.layers)
+        return tuple(xp.asarray(layer, dtype=float) for layer in self.layers)
 
     @property
     def widths(self) -> tuple[int, ...]:

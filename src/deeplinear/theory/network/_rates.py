@@ -4,10 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.landscape import (
     cumulative_factors,
     cumulative_rate,
@@ -48,7 +47,7 @@ class Rated:
     @property
     def params(self) -> Params:
         """The layers that are told."""
-        return tuple(jnp.asarray(layer, dtype=float) for layer in self.told)
+        return tuple(xp.asarray(layer, dtype=float) for layer in self.told)
 
 
 def _rated(network: Network, pivot: int = 1) -> Rated:
@@ -194,7 +193,7 @@ def draw_pyramid(rng: np.random.Generator, widths: Sequence[int] = WIDE) -> Rate
 def _pyramid_slack(rated: Rated) -> float:
     """How far the smallest factor is from positive."""
     try:
-        return float(-jnp.min(pyramid_factors(rated.network.params, rated.pivot)))
+        return float(-xp.min(pyramid_factors(rated.network.params, rated.pivot)))
     except ValueError:
         return float("inf")
 

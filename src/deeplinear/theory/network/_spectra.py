@@ -3,10 +3,9 @@
 import dataclasses
 import itertools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import xp
 from deeplinear.landscape import (
     adjacency_svd,
     aligned_radius,
@@ -44,7 +43,7 @@ BLOCK_FACTORS = {
 
 
 def _measure_block_svd(instance: Wired) -> Measured:
-    left, values, right = jax.jit(block_svd)(instance.network.params)
+    left, values, right = block_svd(instance.network.params)
     off = [np.asarray(v) * (1 - np.eye(v.shape[0], v.shape[1])) for v in values.layers]
     bases = [np.asarray(b) for b in (*left.blocks[1:], *right.blocks[:-1])]
     numbers = (
@@ -77,7 +76,7 @@ FACTORS = {
 
 def _measure_svd(instance: Wired) -> Measured:
     network, flat = instance.network, instance.dense
-    u, s, v, _ = (np.asarray(part) for part in jax.jit(adjacency_svd)(network.params))
+    u, s, v, _ = (np.asarray(part) for part in adjacency_svd(network.params))
     union = np.concatenate([np.linalg.svd(layer, compute_uv=False) for layer in network.layers])
     padded = np.concatenate([np.sort(union)[::-1], np.zeros(len(flat) - len(union))])
     identity = np.eye(len(flat))
@@ -119,8 +118,8 @@ def _measure_disk(instance: Wired) -> Measured:
     symmetric, skew = np.linalg.eigvalsh((flat + flat.T) / 2), np.linalg.eigvalsh((flat - flat.T) / 2j)
     size = max(largest([symmetric]), 1e-300)
     reach = [np.linalg.eigvalsh((np.exp(-1j * t) * flat + np.exp(1j * t) * flat.T) / 2)[-1] for t in ANGLES]
-    boundary = np.asarray(jax.jit(numerical_range_boundary)(network.params, ANGLES))
-    radius = float(jax.jit(numerical_radius)(network.params))
+    boundary = np.asarray(numerical_range_boundary(network.params, ANGLES))
+    radius = float(numerical_radius(network.params))
     traces = [abs(float(np.sum(np.linalg.matrix_power(flat, k) * flat))) for k in range(2, len(flat) + 1)]
     numbers = (
         (max(reach) - min(reach)) / size,
@@ -192,7 +191,7 @@ def _measure_radius(instance: Aligned) -> Measured:
     flat = dense_shift(instance.layers, widths, 1)
     radius = float(np.linalg.eigvalsh((flat + flat.T) / 2)[-1])
     chains = float(aligned_radius(instance.amplitudes))
-    ours = float(jax.jit(numerical_radius)(tuple(jnp.asarray(layer, dtype=float) for layer in instance.layers)))
+    ours = float(numerical_radius(tuple(xp.asarray(layer, dtype=float) for layer in instance.layers)))
     wanted = float(balanced_radius(instance.amplitudes.max(), len(instance.layers))) if instance.balanced else radius
     numbers = (max(abs(chains - radius), abs(ours - radius)) / radius, abs(wanted - radius) / radius)
     return Measured(dict(zip(RADIUS, numbers, strict=True)), facts={"radius": radius})

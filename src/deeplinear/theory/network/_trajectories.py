@@ -4,10 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import formula, xp
 from deeplinear.models import Problem
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 from deeplinear.theory._flows import Run, flows
@@ -133,7 +132,7 @@ PLATEAUS = {
 }
 
 
-_hessian = jax.jit(Problem.hessian)
+_hessian = formula(Problem.hessian)
 
 
 def _measure_plateaus(instances: Sequence[Path]) -> list[Measured]:
@@ -146,7 +145,7 @@ def _measure_plateaus(instances: Sequence[Path]) -> list[Measured]:
             place = span[np.argmin(gradient[span])]
             level = 0.5 * float(np.sum(path.told[k:] ** 2))
             gaps.append(abs(float(run.loss[place]) - level) / level)
-            layers = tuple(jnp.asarray(layer[place], dtype=float) for layer in run.layers)
+            layers = tuple(xp.asarray(layer[place], dtype=float) for layer in run.layers)
             values = np.linalg.eigvalsh(np.asarray(_hessian(path.network.problem, layers)))
             curvatures.append(float(-values[0] / values[-1]))
         numbers = (max(gaps), max(curvatures), float(run.loss[-1] / run.loss[0]))

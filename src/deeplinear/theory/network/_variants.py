@@ -5,11 +5,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Array, Params, formula, xp
 from deeplinear.models import (
     Completion,
     DeepLinear,
@@ -103,7 +101,7 @@ ENTRIES = "gradient with B = E misses that of the masked residual by"
 def _measure_sensing(instances: Sequence[Measurements]) -> list[Measured]:
     measured = []
     for given in instances:
-        params = tuple(jnp.asarray(layer, dtype=float) for layer in given.layers)
+        params = tuple(xp.asarray(layer, dtype=float) for layer in given.layers)
         model = DeepLinear((given.layers[0].shape[1], *(layer.shape[0] for layer in given.layers)))
 
         def value(layers: Sequence[np.ndarray], given: Measurements = given) -> float:
@@ -116,14 +114,14 @@ def _measure_sensing(instances: Sequence[Measurements]) -> list[Measured]:
         product = _product(given.layers)
         out = product.shape[0]
         of_samples = np.einsum("ok,is->oski", np.eye(out), given.inputs).reshape(-1, *product.shape)
-        recovered = float(Sensing(of_samples, given.outputs.reshape(-1)).value(jnp.asarray(product, dtype=float)))
+        recovered = float(Sensing(of_samples, given.outputs.reshape(-1)).value(xp.asarray(product, dtype=float)))
         plain = 0.5 * float(np.sum((given.outputs - product @ given.inputs) ** 2))
         target = given.outputs @ given.inputs.T
         rows, columns = np.nonzero(given.mask)
         of_entries = np.zeros((len(rows), *product.shape))
         of_entries[np.arange(len(rows)), rows, columns] = 1
-        listed = np.asarray(Sensing(of_entries, target[rows, columns]).gradient(jnp.asarray(product, dtype=float)))
-        masked = np.asarray(Completion(target, given.mask).gradient(jnp.asarray(product, dtype=float)))
+        listed = np.asarray(Sensing(of_entries, target[rows, columns]).gradient(xp.asarray(product, dtype=float)))
+        masked = np.asarray(Completion(target, given.mask).gradient(xp.asarray(product, dtype=float)))
         hidden = np.where(given.mask, product - target, 0)
         measured.append(
             Measured(
@@ -247,7 +245,7 @@ def _measure_skip(instances: Sequence[Skipped]) -> list[Measured]:
     measured = []
     for skipped in instances:
         skip = skip_network(skipped.widths, skipped.start, skipped.length)
-        params = skip.embed(tuple(jnp.asarray(layer, dtype=float) for layer in skipped.layers))
+        params = skip.embed(tuple(xp.asarray(layer, dtype=float) for layer in skipped.layers))
         model = skip.model if skipped.fixed else Masked(skip.model.model, [np.ones(s) for s in skip.model.shapes])
         problem = Problem(model, SquaredDistance(skipped.target))
         wanted = skipped.wanted
@@ -307,7 +305,7 @@ def _measure_skip_laws(instances: Sequence[Skipped]) -> list[Measured]:
     measured = []
     for skipped in instances:
         skip = skip_network(skipped.widths, skipped.start, skipped.length)
-        params = skip.embed(tuple(jnp.asarray(layer, dtype=float) for layer in skipped.layers))
+        params = skip.embed(tuple(xp.asarray(layer, dtype=float) for layer in skipped.layers))
         model = skip.model if skipped.fixed else Masked(skip.model.model, [np.ones(s) for s in skip.model.shapes])
         gradient = Problem(model, SquaredDistance(skipped.target)).gradient(params)
         chain = [(np.asarray(w), -np.asarray(g)) for w, g in zip(params, gradient, strict=True)]
@@ -375,14 +373,14 @@ def _other_points(network: Network) -> list[Params]:
                 row = mode if number == depth - 1 else place
                 column = mode if number == 0 else place
                 layer[row, column] = network.sigma[mode] ** (1 / depth)
-            layers.append(jnp.asarray(layer, dtype=float))
+            layers.append(xp.asarray(layer, dtype=float))
         points.append(tuple(layers))
     return points
 
 
-@jax.jit
-def _lowest(problem: Problem, params: Params) -> jax.Array:
-    return jnp.linalg.eigvalsh(problem.hessian(params))[0]
+@formula
+def _lowest(problem: Problem, params: Params) -> Array:
+    return xp.linalg.eigvalsh(problem.hessian(params))[0]
 
 
 def _measure_bottleneck(instances: Sequence[Network]) -> list[Measured]:
