@@ -4,10 +4,9 @@ import functools
 import itertools
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from deeplinear.core import random
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Fact, Graph, Node, Table, curves, line
 from deeplinear.lab._recipes import command, script
@@ -151,7 +150,7 @@ def _layers(params: Critical, sigma: list[float], widths: tuple[int, ...], signa
     """The critical point that is looked at."""
     if params.filling == "plain":
         return critical_point(sigma, widths, signature)
-    return random_critical_point(jax.random.key(params.seed), sigma, widths, signature)
+    return random_critical_point(random.key(params.seed), sigma, widths, signature)
 
 
 def critical(params: Critical, watch: Watch) -> Answer:
@@ -159,7 +158,7 @@ def critical(params: Critical, watch: Watch) -> Answer:
     sigma, widths, signature = even_spectrum(params, params.modes), _widths(params), _signature(params)
     found = critical_graph(sigma, widths)
     layers, target = _layers(params, sigma, widths, signature), np.diag(sigma)
-    problem = Problem(DeepLinear(widths), SquaredDistance(jnp.asarray(target)))
+    problem = Problem(DeepLinear(widths), SquaredDistance(target))
     place = classify(problem, layers)
     counts = inertia(problem, layers)
     values = np.asarray(hessian_spectrum(problem, layers).values)

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 
 from deeplinear.lab._recipes import command, keys_of, script
 from deeplinear.lab.rooms._lazy_rich_setting import (
@@ -106,7 +106,7 @@ def _entry_scale(params: Task) -> float:
     """Scale of the layers whose product has the norm that is asked for: it goes with the square."""
     model = DeepLinear((params.inputs, params.hidden, params.outputs))
     first, second = LambdaBalanced(params.lam, 1.0)(model, keys_of(params.seed)[1])
-    return math.sqrt(params.scale / float(jnp.linalg.norm(second @ first)))
+    return math.sqrt(params.scale / float(np.linalg.norm(second @ first)))
 
 
 def _options(params: Task) -> dict[str, Any]:
