@@ -94,7 +94,7 @@ def _train(params: WarmParams, watch: Watch) -> tuple[Plasticity, list[str], Set
     def progress(phase: str, told: Progress) -> None:
         watch((order[phase] + told.ended / told.members) / 3, f"{words[phase]}: t = {told.t:.3g}")
 
-    watch(0.0, "begins")
+    watch(0.0)
     start = random.split(random.key(params.seed), 3)[1]
     found = plasticity(
         DeepLinear(widths_of(before.shape, params.depth)),
