@@ -18,6 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("DEEPLINEAR_PROCESSORS", "1")
 
 import gc
+import importlib
 import shutil
 import signal
 import tempfile
@@ -50,7 +51,11 @@ CHECKED = ("core", "models", "probes", "dynamics", "exact", "following", "geomet
            "recurrent")  # fmt: skip
 """Layers whose annotations, shapes included, are checked at every call (but see `WHOLE`)."""
 
-# Before the first import of the package. Reading theory and experiments with their annotations made into checks, which
+# Formulas go through these files at every operation, and they annotate no array: they are read without the check.
+for name in ("_xp", "_integrate"):
+    importlib.import_module(f"deeplinear.core.{name}")
+
+# Before the first import of the rest. Reading theory and experiments with their annotations made into checks, which
 # no test would use, takes every process ten seconds.
 jaxtyping.install_import_hook([f"deeplinear.{name}" for name in CHECKED], "checking.annotations")
 
@@ -61,6 +66,10 @@ WHOLE = ("experiments", "cli", "architecture", "theory", "report", "following", 
          "lab")  # fmt: skip
 """Folders whose tests go through all layers. What they call is called with checked annotations by the tests of the
 layers; checking it again takes a seventh of the time."""
+
+STEPS = ("test_balancing.py", "test_exponential.py", "test_flow.py", "test_logarithm.py", "test_upstairs.py")
+"""Files whose integrations evaluate a formula ten thousand times, most of whose time would be checks; the tests of the
+formulas check them."""
 
 LONG = ("experiments", "cli", "architecture")
 """Folders whose files take longest."""
@@ -104,7 +113,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _annotations(request: pytest.FixtureRequest) -> Iterator[None]:
-    jaxtyping.config.update("jaxtyping_disable", request.path.parent.name in WHOLE)
+    unchecked = request.path.parent.name in WHOLE or request.path.name in STEPS
+    jaxtyping.config.update("jaxtyping_disable", unchecked)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 

@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
 from deeplinear.core import AbstractField, AbstractIntegrator, Exponential, Stabilised, phi
-from deeplinear.core._coefficients import DOPRI8, TSIT5
+from deeplinear.core._coefficients import DOPRI8, KVAERNO5, TSIT5
 from zoo import ALL_INTEGRATORS
 
 
@@ -142,6 +142,14 @@ def test_the_coefficients_are_those_of_diffrax_to_the_last_digit(own, known) -> 
     assert (*own.rows[-1], 0.0) == tuple(known.tableau.b_sol.tolist()) and own.error == tuple(
         known.tableau.b_error.tolist()
     )
+
+
+def test_the_coefficients_of_the_implicit_method_are_those_of_diffrax() -> None:
+    known = diffrax.Kvaerno5.tableau
+    assert KVAERNO5.rows == tuple(tuple(row.tolist()) for row in known.a_lower)
+    assert KVAERNO5.guesses == tuple(tuple(row.tolist()) for row in known.a_predictor)
+    assert KVAERNO5.error == tuple(known.b_error.tolist())
+    assert known.a_diagonal.tolist() == [0.0, *[KVAERNO5.diagonal] * 6]
 
 
 def test_an_exponential_step_is_exact_for_a_chain_whose_far_end_is_many_links_away() -> None:

@@ -195,3 +195,19 @@ def test_gradients_at_equal_eigenvalues(point: np.ndarray) -> None:
             near, far = (float(function(point + k * unit)) - float(function(point - k * unit)) for k in (1, 2))
             found[place] = (8 * near - far) / (12 * h)
         np.testing.assert_allclose(jax.grad(function)(jnp.asarray(point)), found, atol=1e-9)
+
+
+def test_a_matrix_that_is_definite_by_rounding_only_is_refused(seed: int) -> None:
+    """Its eigenvalues come out positive, but it has no Cholesky factor in floating point."""
+    rng = np.random.default_rng(seed)
+    while True:
+        frame, _ = np.linalg.qr(rng.standard_normal((4, 4)))
+        matrix = (frame * 10.0 ** -rng.uniform(0, 17, size=4)) @ frame.T
+        matrix = (matrix + matrix.T) / 2
+        if np.linalg.eigvalsh(matrix)[0] > 0:
+            try:
+                np.linalg.cholesky(matrix)
+            except np.linalg.LinAlgError:
+                break
+    with pytest.raises(HypothesisError, match="start is positive definite"):
+        bures_map(matrix, np.eye(4))

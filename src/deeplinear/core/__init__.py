@@ -131,6 +131,7 @@ if TYPE_CHECKING:
         quietly as quietly,
         scan as scan,
         special as special,
+        splinalg as splinalg,
         stop_gradient as stop_gradient,
         while_loop as while_loop,
         xp as xp,

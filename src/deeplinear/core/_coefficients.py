@@ -1,6 +1,6 @@
-"""Coefficients of the explicit pairs, as plain numbers, so that a flow does not load the package they are known from.
+"""Coefficients of the pairs, as plain numbers, so that a flow does not load the package they are known from.
 
-Those of Tsitouras and of Dormand and Prince as diffrax has them; a test compares every digit.
+Those of Tsitouras, of Dormand and Prince and of Kværnø as diffrax has them; a test compares every digit.
 """
 
 from typing import NamedTuple
@@ -15,6 +15,22 @@ class Coefficients(NamedTuple):
     """
 
     rows: tuple[tuple[float, ...], ...]
+    error: tuple[float, ...]
+
+
+class ImplicitCoefficients(NamedTuple):
+    """Coefficients of a singly diagonally implicit pair: explicit first stage, last stage the new state.
+
+    Attributes:
+        rows: Weights of the slopes so far in each stage after the first.
+        guesses: Weights of the slopes so far in the first guess of each of these stages.
+        diagonal: Weight of the slope of the stage itself.
+        error: Weights of all slopes in the estimate of the local error.
+    """
+
+    rows: tuple[tuple[float, ...], ...]
+    guesses: tuple[tuple[float, ...], ...]
+    diagonal: float
     error: tuple[float, ...]
 
 
@@ -56,4 +72,27 @@ DOPRI8 = Coefficients(
     ),
     (0.012194277465176744, 0.0, 0.0, 0.0, 0.0, 0.7731539478765578, -0.07192809284993823, -1.763834521196444,
      1.787182038027448, -0.7829855527544889, 0.07877188662899604, -0.28255398319730723, 0.25, 0.0),
+)  # fmt: skip
+
+KVAERNO5 = ImplicitCoefficients(
+    (
+        (0.26,),
+        (0.13, 0.8403332099679081),
+        (0.22371961478320504, 0.476755323197997, -0.06470895363112615),
+        (0.16648564323248322, 0.1045001884159172, 0.03631482272098715, -0.13090704451073998),
+        (0.13855640231268224, 0.0, -0.04245337201752043, 0.02446657898003141, 0.6194303907248068),
+        (0.13659751177640292, 0.0, -0.05496908796538376, -0.04118626728321046, 0.629933048990164,
+         0.06962479448202728),
+    ),
+    (
+        (1.0,),
+        (-1.366025403784441, 2.3660254037844357),
+        (-0.19650552613122207, 0.8113579546496623, 0.38514757148155954),
+        (0.10375304369958693, 0.937994698066431, -0.04174774176601781, 0.0),
+        (-0.17281112873898072, 0.6235784481025847, 0.5492326806363959, 0.0, 0.0),
+        (0.13855640231268224, 0.0, -0.04245337201752043, 0.02446657898003141, 0.6194303907248068, 0.26),
+    ),
+    0.26,
+    (-0.0019588905362793174, 0.0, -0.012515715947863326, -0.06565284626324187, 0.010502658265357234,
+     -0.1903752055179727, 0.26),
 )  # fmt: skip

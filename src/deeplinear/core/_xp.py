@@ -32,10 +32,13 @@ def is_program(*values: Any) -> bool:
         >>> is_program(np.ones(2), 1.0)
         False
     """
-    jax = _jax()
-    if jax is None:
-        return False
-    return any(_for_jax(value, jax) for value in values)
+    odd = [value for value in values if type(value) not in PLAIN]
+    jax = _jax() if odd else None
+    return jax is not None and any(_for_jax(value, jax) for value in odd)
+
+
+PLAIN = frozenset((np.ndarray, np.float64, np.int64, np.bool_, float, int, bool, str, type(None)))
+"""Types that are asked for most often and make no program."""
 
 
 def _for_jax(value: Any, jax: Any) -> bool:
@@ -118,11 +121,14 @@ class Differentiable:
 
     def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
         self.function, self.settings, self.rule, self.program = function, settings, None, None
+        self.options: dict[str, Any] = {}
         functools.update_wrapper(self, function)
 
-    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the rule: `(primals, tangents) -> (value, tangent)`, as for `jax.custom_jvp`."""
-        self.rule = rule
+    def defjvp(self, rule: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
+        """Give the rule: `(primals, tangents) -> (value, tangent)`, as for `jax.custom_jvp`; with its options."""
+        if rule is None:
+            return functools.partial(self.defjvp, **options)
+        self.rule, self.options = rule, options
         return rule
 
     def __call__(self, *args: Any) -> Any:
@@ -134,7 +140,7 @@ class Differentiable:
 
             self.program = jax.custom_jvp(self.function, **self.settings)
             assert self.rule is not None
-            self.program.defjvp(self.rule)
+            self.program.defjvp(self.rule, **self.options)
         return self.program(*args)
 
 
@@ -174,15 +180,19 @@ def _choosing(traced: str, name: str, plain: Callable[..., Any]) -> Callable[...
 
 if TYPE_CHECKING:
     import jax.numpy as xp
+    import jax.scipy.linalg as splinalg
     import jax.scipy.special as special
 
-    __all__ = ("special", "xp")
+    __all__ = ("special", "splinalg", "xp")
 else:
     xp = _Namespace("numpy", "jax.numpy", linalg=_Namespace("numpy.linalg", "jax.numpy.linalg"))
     """NumPy for numbers, `jax.numpy` for what is traced or on an accelerator."""
 
     special = _Namespace("scipy.special", "jax.scipy.special")
     """Special functions of SciPy for numbers, of JAX for what is traced or on an accelerator."""
+
+    splinalg = _Namespace("scipy.linalg", "jax.scipy.linalg")
+    """Linear algebra of SciPy for numbers, of JAX for what is traced or on an accelerator."""
 
 
 def put(array: Any, index: Any, value: Any, **hints: Any) -> Any:

@@ -17,8 +17,6 @@ import itertools
 import math
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -37,15 +35,17 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     inner,
     integrate,
     is_concrete,
+    over,
+    xp,
 )
-from deeplinear.geometry._exponential import padded_times
 from deeplinear.geometry._fibres import minimal_fibre_norm
 from deeplinear.geometry._imbalance import checked_chain
 from deeplinear.geometry._metric import checked_depth, checked_point
-from deeplinear.models import DeepLinear, balancedness, conserved
+from deeplinear.models import DeepLinear, balancedness
 
 Descent = Literal["group", "ambient"]
 DESCENTS = ("group", "ambient")
@@ -148,7 +148,7 @@ def balancing_rate(point: Any, depth: int, descent: Descent = "group") -> Float[
     if depth < 2:
         raise ValueError(f"{where}: depth must be at least 2, but is {depth}: a single layer has nothing to balance.")
     if descent == "ambient":
-        return jnp.asarray(2.0, dtype=float)
+        return np.asarray(2.0)
     return _group_rate(matrix, 2 / depth, 1 - math.cos(math.pi / depth))
 
 
@@ -200,22 +200,8 @@ def balancing_flow(
     check_number(where, "atol", atol, above=0)
     if descent == "ambient":
         _check_full_rank(where, layers)
-    records, least, finished, steps = _follow(
-        layers, padded_times(np.asarray(ts)), jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float), descent
-    )
-    states, norms, imbalances, drift = jax.tree.map(
-        lambda record: jnp.asarray(np.asarray(record)[: len(ts)], dtype=float), records
-    )
-    return Balancing(
-        ts,
-        states,
-        norms,
-        imbalances,
-        drift,
-        least,
-        RESULTS.completed if bool(finished) else RESULTS.step_limit,
-        int(steps),
-    )
+    records, least, finished, steps = _follow(layers, ts, rtol, atol, descent)
+    return Balancing(ts, *records, least, RESULTS.completed if bool(finished) else RESULTS.step_limit, int(steps))
 
 
 @entry(instead="call it outside of jit, vmap and grad; minimal_fibre_norm can be traced", bounded=("params",))
@@ -267,59 +253,64 @@ def balance(
     return flow.final
 
 
-@jax.jit
+@formula
 def _group_rate(matrix: Matrix, power: Any, factor: Any) -> Float[Array, ""]:
-    return 4 * jnp.linalg.svd(matrix, compute_uv=False)[-1] ** power * factor
+    return 4 * xp.linalg.svd(matrix, compute_uv=False)[-1] ** power * factor
 
 
-@functools.partial(jax.jit, static_argnames="descent")
+@formula(static_argnames="descent")
 def _velocity(layers: Params, descent: Descent) -> Params:
     """Unchecked."""
-    if descent == "group":
-        # conserved has the opposite sign of G.
-        laws = [None, *conserved(layers), None]
-        moves = []
-        for layer, (before, after) in zip(layers, itertools.pairwise(laws), strict=True):
-            move = jnp.zeros_like(layer)
-            move = move if after is None else move + after @ layer
-            moves.append(move if before is None else move - layer @ before)
-        return tuple(moves)
+    return _group(layers) if descent == "group" else _ambient(layers)
+
+
+def _group(layers: Params) -> Params:
+    moves = [xp.zeros_like(layer) for layer in layers]
+    for k, (below, above) in enumerate(itertools.pairwise(layers)):
+        gap = below @ below.T - above.T @ above
+        moves[k] = moves[k] - gap @ below
+        moves[k + 1] = moves[k + 1] + above @ gap
+    return tuple(moves)
+
+
+def _ambient(layers: Params) -> Params:
     model = DeepLinear((layers[0].shape[1], *(layer.shape[0] for layer in layers)))
     product, memo = model.forward(layers)
-    covector = jnp.linalg.solve(model.ntk(layers), model.depth * product.ravel()).reshape(product.shape)
+    covector = xp.linalg.solve(model.ntk(layers), model.depth * product.ravel()).reshape(product.shape)
     return add_scaled(model.pullback(layers, memo, covector), -1.0, layers)
 
 
-@functools.partial(jax.jit, static_argnames="descent")
+@formula(static_argnames="descent")
 def _follow(
     layers: Params,
     times: Float[Array, " times"],
-    rtol: Float[Array, ""],
-    atol: Float[Array, ""],
+    rtol: Float[Array, ""] | float,
+    atol: Float[Array, ""] | float,
     descent: Descent,
 ) -> tuple[tuple[Any, ...], Array, Array, Array]:
     """Layers, squared norms, imbalances and drift at the times, the least norm, the end, the number of steps."""
-    found = integrate(lambda w: _velocity(w, descent), layers, times, rtol=rtol, atol=atol)
+    field = _group if descent == "group" else _ambient
+    found = integrate(field, layers, times, rtol=rtol, atol=atol)
     product = _product(layers)
 
     def record(layers: Params) -> tuple[Array, Array, Array]:
         return (
             inner(layers, layers),
             balancedness(layers),
-            jnp.linalg.norm(_product(layers) - product) / jnp.linalg.norm(product),
+            xp.linalg.norm(_product(layers) - product) / xp.linalg.norm(product),
         )
 
     least = minimal_fibre_norm(product, len(layers))
-    return (found.states, *jax.vmap(record)(found.states)), least, found.finished, found.steps
+    return (found.states, *over(record)(found.states)), least, found.finished, found.steps
 
 
-@jax.jit
+@formula
 def _direct(layers: Params) -> Params:
     """From the singular value decomposition, hidden directions along the coordinates."""
     product = _product(layers)
-    left, values, right_t = jnp.linalg.svd(product, full_matrices=False)
+    left, values, right_t = xp.linalg.svd(product, full_matrices=False)
     kept = min(*(layer.shape[0] for layer in layers), product.shape[1])
-    frames = [right_t[:kept].T, *(jnp.eye(layer.shape[0], kept) for layer in layers[:-1]), left[:, :kept]]
+    frames = [right_t[:kept].T, *(xp.eye(layer.shape[0], kept) for layer in layers[:-1]), left[:, :kept]]
     strengths = values[:kept] ** (1 / len(layers))
     return tuple((above * strengths) @ below.T for below, above in itertools.pairwise(frames))
 

@@ -7,13 +7,23 @@ twice this one (both layers move), so distances there are $\sqrt2$ times as long
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, as_array, check_finite, check_shape, entry, is_concrete
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    Matrix,
+    as_array,
+    check_finite,
+    check_shape,
+    differentiable,
+    entry,
+    formula,
+    is_concrete,
+    splinalg,
+    xp,
+)
 from deeplinear.geometry._metric import checked_point
 
 SYMMETRIC = 1e-10
@@ -36,24 +46,24 @@ def bures_map(start: Any, end: Any) -> Matrix:
 
     Example:
         >>> bures_map(jnp.diag(jnp.array([4.0, 1.0])), jnp.diag(jnp.array([1.0, 9.0])))
-        Array([[0.5, 0. ],
-               [0. , 3. ]], dtype=float64)
+        array([[0.5, 0. ],
+               [0. , 3. ]])
     """
     where = "bures_map"
     return _map(*_pair(where, start, end))
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _map(a: Matrix, b: Matrix) -> Matrix:
     return _map_frames(a, b)[0]
 
 
 def _map_frames(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, Matrix, Float[Array, " modes"]]:
     """The map, the factor of the start, and the root between as eigenvectors and eigenvalues."""
-    factor = jnp.linalg.cholesky(a)
-    frame, values, _ = jnp.linalg.svd(factor.T @ _half(b))
-    half = solve_triangular(factor, frame, lower=True, trans="T")
+    factor = xp.linalg.cholesky(a)
+    frame, values, _ = xp.linalg.svd(factor.T @ _half(b))
+    half = splinalg.solve_triangular(factor, frame, lower=True, trans="T")
     return _even((half * values) @ half.T), factor, frame, values
 
 
@@ -62,8 +72,8 @@ def _map_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) ->
     # TAT = B: with S = C^T dT C and R the root it is SR + RS = C^T (dB - T dA T) C.
     mapped, factor, frame, values = _map_frames(*primals)
     change = _lyapunov(frame, values, factor.T @ (_even(tangents[1]) - mapped @ _even(tangents[0]) @ mapped) @ factor)
-    change = solve_triangular(factor, change, lower=True, trans="T")
-    return mapped, _even(solve_triangular(factor, change.T, lower=True, trans="T"))
+    change = splinalg.solve_triangular(factor, change, lower=True, trans="T")
+    return mapped, _even(splinalg.solve_triangular(factor, change.T, lower=True, trans="T"))
 
 
 def _lyapunov(vectors: Matrix, values: Float[Array, " modes"], matrix: Matrix) -> Matrix:
@@ -84,20 +94,20 @@ def geometric_mean(first: Any, second: Any) -> Matrix:
 
     Example:
         >>> geometric_mean(4 * jnp.eye(1), 9 * jnp.eye(1))
-        Array([[6.]], dtype=float64)
+        array([[6.]])
     """
     return _mean(*_pair("geometric_mean", first, second, ("first", "second")))
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _mean(a: Matrix, b: Matrix) -> Matrix:
     return _mean_frames(a, b)[0]
 
 
 def _mean_frames(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, Matrix, Float[Array, " modes"]]:
-    factor = jnp.linalg.cholesky(a)
-    frame, values, _ = jnp.linalg.svd(solve_triangular(factor, jnp.linalg.cholesky(b), lower=True))
+    factor = xp.linalg.cholesky(a)
+    frame, values, _ = xp.linalg.svd(splinalg.solve_triangular(factor, xp.linalg.cholesky(b), lower=True))
     half = factor @ frame
     return _even((half * values) @ half.T), factor, frame, values
 
@@ -107,7 +117,7 @@ def _mean_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -
     # MA^{-1}M = B: with dM = CSC^T and R the root it is SR + RS = C^{-1} dB C^{-T} + R C^{-1} dA C^{-T} R.
     mean, factor, frame, values = _mean_frames(*primals)
     first, second = (
-        solve_triangular(factor, solve_triangular(factor, _even(change), lower=True).T, lower=True)
+        splinalg.solve_triangular(factor, splinalg.solve_triangular(factor, _even(change), lower=True).T, lower=True)
         for change in tangents
     )
     root = (frame * values) @ frame.T
@@ -135,20 +145,20 @@ def bures_inner(point: Any, first: Any, second: Any) -> Float[Array, ""]:
     return _inner(x, y, z)
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _inner(x: Matrix, y: Matrix, z: Matrix) -> Float[Array, ""]:
-    values, vectors = jnp.linalg.eigh(x)
+    values, vectors = xp.linalg.eigh(x)
     one, other = (vectors.T @ w @ vectors for w in (y, z))
-    return 0.5 * jnp.sum(one * other / (values[:, None] + values[None]))
+    return 0.5 * xp.sum(one * other / (values[:, None] + values[None]))
 
 
 @_inner.defjvp
 def _inner_jvp(primals: tuple[Matrix, ...], tangents: tuple[Matrix, ...]) -> tuple[Array, Array]:
-    values, vectors = jnp.linalg.eigh(primals[0])
+    values, vectors = xp.linalg.eigh(primals[0])
     one, other = (_lyapunov(vectors, values, w) for w in primals[1:])
-    change = jnp.sum(tangents[1] * other) + jnp.sum(one * tangents[2])
-    return _inner(*primals), 0.5 * (change - jnp.sum((one @ other + other @ one) * tangents[0]))
+    change = xp.sum(tangents[1] * other) + xp.sum(one * tangents[2])
+    return _inner(*primals), 0.5 * (change - xp.sum((one @ other + other @ one) * tangents[0]))
 
 
 @entry(bounded=("start", "end", "times"))
@@ -165,7 +175,7 @@ def bures_geodesic(start: Any, end: Any, times: Any) -> Float[Array, "*times siz
 
     Example:
         >>> bures_geodesic(4 * jnp.eye(1), 9 * jnp.eye(1), 0.5)
-        Array([[6.25]], dtype=float64)
+        array([[6.25]])
     """
     where = "bures_geodesic"
     a, b = _pair(where, start, end)
@@ -196,15 +206,15 @@ def bures_exponential(start: Any, momentum: Any, times: Any) -> Float[Array, "*t
     return _exponential(a, p, t)
 
 
-@jax.jit
+@formula
 def _exponential(a: Matrix, p: Matrix, t: Float[Array, "*times"]) -> Float[Array, "*times size size"]:
-    way = jnp.eye(a.shape[0]) + t[..., None, None] * p
+    way = xp.eye(a.shape[0]) + t[..., None, None] * p
     return _even(way @ a @ way)
 
 
-@jax.jit
+@formula
 def _geodesic(a: Matrix, b: Matrix, t: Float[Array, "*times"]) -> Float[Array, "*times size size"]:
-    return _exponential(a, _map(a, b) - jnp.eye(a.shape[0]), t)
+    return _exponential(a, _map(a, b) - xp.eye(a.shape[0]), t)
 
 
 @entry
@@ -218,10 +228,10 @@ def bures_exit(momentum: Any) -> Float[Array, ""]:
     return _exit(_symmetric("bures_exit", "momentum", momentum))
 
 
-@jax.jit
+@formula
 def _exit(momentum: Matrix) -> Float[Array, ""]:
-    least = jnp.linalg.eigvalsh(momentum)[0]
-    return jnp.where(least < 0, -1 / jnp.where(least < 0, least, -1.0), jnp.inf)
+    least = xp.linalg.eigvalsh(momentum)[0]
+    return xp.where(least < 0, -1 / xp.where(least < 0, least, -1.0), xp.inf)
 
 
 @entry
@@ -245,20 +255,20 @@ def bures_distance(first: Any, second: Any) -> Float[Array, ""]:
     return _distance(a, b)
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _distance(a: Matrix, b: Matrix) -> Float[Array, ""]:
     one, other = _root(a), _root(b)
-    left, _, right_t = jnp.linalg.svd(other @ one)
-    return jnp.linalg.norm(one - other @ (left @ right_t))
+    left, _, right_t = xp.linalg.svd(other @ one)
+    return xp.linalg.norm(one - other @ (left @ right_t))
 
 
 @_distance.defjvp
 def _distance_jvp(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -> tuple[Array, Array]:
     # The gradient of the square is I - T at either end, T being the map to the other.
-    (a, b), (first, second), eye = primals, tangents, jnp.eye(primals[0].shape[0])
+    (a, b), (first, second), eye = primals, tangents, xp.eye(primals[0].shape[0])
     found = _distance(a, b)
-    change = jnp.sum((eye - _map(a, b)) * first) + jnp.sum((eye - _map(b, a)) * second)
+    change = xp.sum((eye - _map(a, b)) * first) + xp.sum((eye - _map(b, a)) * second)
     return found, change / (2 * found)
 
 
@@ -296,23 +306,37 @@ def _definite(where: str, name: str, value: Any) -> Matrix:
     matrix = _symmetric(where, name, value)
     if is_concrete(matrix):
         values = np.linalg.eigvalsh(np.asarray(matrix))
-        if values[0] <= 0:
-            raise HypothesisError(f"{where}: {name} is positive definite", float(-values[0]), 0.0)
+        if values[0] <= 0 or not _has_factor(np.asarray(matrix)):
+            raise HypothesisError(
+                f"{where}: {name} is positive definite",
+                float(-values[0]),
+                0.0,
+                "Minus the smallest eigenvalue is told; one that is positive but lost in rounding is refused, too.",
+            )
     return matrix
 
 
-@jax.jit
+def _has_factor(matrix: np.ndarray) -> bool:
+    """Whether a symmetric matrix has a Cholesky factor in floating point."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+@formula
 def _even(matrix: Float[Array, "*batch size size"]) -> Float[Array, "*batch size size"]:
-    return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2
+    return (matrix + xp.swapaxes(matrix, -1, -2)) / 2
 
 
 def _half(matrix: Matrix) -> Matrix:
     """$R$ with $RR^\\top$ the positive semi-definite matrix."""
-    values, vectors = jnp.linalg.eigh(_even(matrix))
-    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
+    values, vectors = xp.linalg.eigh(_even(matrix))
+    return vectors * xp.sqrt(xp.maximum(values, 0.0))
 
 
 def _root(matrix: Matrix) -> Matrix:
     """Square root of a positive semi-definite matrix."""
-    values, vectors = jnp.linalg.eigh(_even(matrix))
-    return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T
+    values, vectors = xp.linalg.eigh(_even(matrix))
+    return (vectors * xp.sqrt(xp.maximum(values, 0.0))) @ vectors.T

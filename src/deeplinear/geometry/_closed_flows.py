@@ -3,7 +3,6 @@ r"""Flows of one singular value in closed form, with the normalised operator: $\
 import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -17,6 +16,7 @@ from deeplinear.core import (
     checked_layer,
     entry,
     is_concrete,
+    xp,
 )
 from deeplinear.geometry._metric import checked_depth
 
@@ -45,15 +45,15 @@ def power_decay(start: Any, depth: float, times: Any) -> Float[Array, "..."]:
     """
     where = "power_decay"
     rate = 1 / checked_depth(where, depth)
-    first, time = jnp.broadcast_arrays(_positive(where, "start", start), _numbers(where, "times", times))
+    first, time = xp.broadcast_arrays(_positive(where, "start", start), _numbers(where, "times", times))
     if rate == 1:
-        return first * jnp.exp(-time)
+        return first * xp.exp(-time)
     power = 2 - 2 * rate
     left = 1 + power * time * first**power
-    if is_concrete(left) and bool(jnp.any(left <= 0)):
+    if is_concrete(left) and bool(xp.any(left <= 0)):
         raise HypothesisError(
             f"{where}: times after the solution came from infinity",
-            float(-jnp.min(left)),
+            float(-xp.min(left)),
             0.0,
             "Backwards the solution exists only since -s_0^(-a)/a with a = 2 - 2/L.",
         )
@@ -80,7 +80,7 @@ def logistic_mode(start: Any, target: Any, times: Any, *, speed: float = 1.0) ->
     where = "logistic_mode"
     check_number(where, "speed", speed, above=0)
     first, y = _positive(where, "start", start), _positive(where, "target", target)
-    return y / (1 + (y / first - 1) * jnp.exp(-speed * y * _numbers(where, "times", times)))
+    return y / (1 + (y / first - 1) * xp.exp(-speed * y * _numbers(where, "times", times)))
 
 
 @entry
@@ -109,20 +109,20 @@ def learning_time(start: Any, end: Any, target: Any, depth: float, *, speed: flo
     check_number(where, "speed", speed, above=0)
     if checked_depth(where, depth) not in (2, math.inf):
         raise ValueError(f"{where}: depth must be 2 or infinity (math.inf), but is {depth}; else follow matrix_flow.")
-    first, last, y = jnp.broadcast_arrays(
+    first, last, y = xp.broadcast_arrays(
         *(_positive(where, n, v) for n, v in (("start", start), ("end", end), ("target", target)))
     )
     ratio = (last / (y - last)) * ((y - first) / first)
-    if is_concrete(ratio) and not bool(jnp.all((ratio > 0) & jnp.isfinite(ratio))):
+    if is_concrete(ratio) and not bool(xp.all((ratio > 0) & xp.isfinite(ratio))):
         raise HypothesisError(
             f"{where}: start and end on one side of the target",
-            float(jnp.sum(~((ratio > 0) & jnp.isfinite(ratio)))),
+            float(xp.sum(~((ratio > 0) & xp.isfinite(ratio)))),
             0.0,
             "The number of triples for which it does not hold is told; the target itself is never reached.",
         )
     if depth == 2:
-        return jnp.log(ratio) / (speed * y)
-    return ((last - first) / (y * first * last) + jnp.log(ratio) / y**2) / speed
+        return xp.log(ratio) / (speed * y)
+    return ((last - first) / (y * first * last) + xp.log(ratio) / y**2) / speed
 
 
 def _numbers(where: str, name: str, value: Any) -> Array:
@@ -135,5 +135,5 @@ def _numbers(where: str, name: str, value: Any) -> Array:
 def _positive(where: str, name: str, value: Any) -> Array:
     array = _numbers(where, name, value)
     if is_concrete(array) and bool(np.any(np.asarray(array) <= 0)):
-        raise ValueError(f"{where}: {name} must be positive, but reaches {float(jnp.min(array)):g}.")
+        raise ValueError(f"{where}: {name} must be positive, but reaches {float(xp.min(array)):g}.")
     return array

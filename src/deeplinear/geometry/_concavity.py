@@ -10,13 +10,10 @@ over.
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float
 
-from deeplinear.core import Array, as_array, check_finite, check_x64, checked_layer, entry
+from deeplinear.core import Array, as_array, check_finite, check_x64, checked_layer, entry, formula, xp
 from deeplinear.geometry._entropy import entropy_hessian, pair_curve
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.geometry._pair_eigenvalues import pair_slope
@@ -65,7 +62,7 @@ def concavity_spectrum(spectrum: Any, depth: float) -> Float[Array, "*batch mode
 
     Example:
         >>> concavity_spectrum([2.0, 2.0], math.inf).round(12)
-        Array([-0.5       , -0.16666667], dtype=float64)
+        array([-0.5       , -0.16666667])
     """
     hessian = entropy_hessian(spectrum, depth)
     return _scaled_eigenvalues(hessian, as_array(spectrum, float))
@@ -113,34 +110,34 @@ def dominance_threshold(depth: float) -> float:
     if rate >= 0.5:
         return math.inf
 
+    import scipy.optimize
+
     grid = np.linspace(0.5, 30.0, 60)
-    first = int(np.argmax(np.asarray(_margin(jnp.asarray(grid, dtype=float), rate)) < 0))
+    first = int(np.argmax(_margin(grid, rate) < 0))
     bracket = (grid[first - 1], grid[first])
-    root = scipy.optimize.root_scalar(
-        lambda u: float(_margin(jnp.asarray(u, dtype=float), rate)), bracket=bracket, method="brentq"
-    )
+    root = scipy.optimize.root_scalar(lambda u: float(_margin(np.asarray(u), rate)), bracket=bracket, method="brentq")
     return math.exp(root.root)
 
 
-@jax.jit
+@formula
 def _scaled_eigenvalues(
     hessian: Float[Array, "*batch modes modes"], s: Float[Array, "*batch modes"]
 ) -> Float[Array, "*batch modes"]:
-    return jnp.linalg.eigvalsh(s[..., :, None] * hessian * s[..., None, :])
+    return xp.linalg.eigvalsh(s[..., :, None] * hessian * s[..., None, :])
 
 
-@jax.jit
+@formula
 def _dominance(hessian: Float[Array, "*batch modes modes"]) -> Float[Array, "*batch modes"]:
-    sizes = jnp.abs(hessian)
-    return 2 * jnp.diagonal(sizes, axis1=-2, axis2=-1) - jnp.sum(sizes, axis=-1)
+    sizes = xp.abs(hessian)
+    return 2 * xp.diagonal(sizes, axis1=-2, axis2=-1) - xp.sum(sizes, axis=-1)
 
 
-@jax.jit
+@formula
 def _criterion(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
     return pair_slope(u, rate) * pair_slope(-u, rate) - 2 * (1 - rate) * pair_curve(u, rate)
 
 
-@jax.jit
+@formula
 def _margin(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
     """What the diagonal of a pair exceeds the rest by, in the row of the larger value."""
-    return pair_slope(u, rate) - (1 + jnp.exp(u)) * pair_curve(u, rate)
+    return pair_slope(u, rate) - (1 + xp.exp(u)) * pair_curve(u, rate)

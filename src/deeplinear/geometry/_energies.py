@@ -17,11 +17,24 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, as_array, check_number, entry, is_concrete
+from deeplinear.core import (
+    Array,
+    HypothesisError,
+    Matrix,
+    as_array,
+    as_numbers,
+    check_number,
+    differentiable,
+    entry,
+    is_concrete,
+    is_program,
+    over,
+    put,
+    xp,
+)
 from deeplinear.geometry._entropy import spectrum_curve, spectrum_entropy, spectrum_slope
 from deeplinear.geometry._metric import checked_depth
 from deeplinear.models import AbstractLoss
@@ -50,7 +63,7 @@ class AbstractSpectralEnergy(AbstractLoss):
 
     @entry
     def value(self, product: Matrix) -> Float[Array, ""]:
-        return self.spectral_value(jnp.linalg.svd(_square(self, product), compute_uv=False))
+        return self.spectral_value(xp.linalg.svd(_square(self, product), compute_uv=False))
 
     @entry
     def gradient(self, product: Matrix) -> Matrix:
@@ -88,20 +101,22 @@ class PowerEnergy(AbstractSpectralEnergy):
         self.power = as_array(power, float)
 
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
-        return jnp.sum(values**self.power) / self.power
+        return xp.sum(values**self.power) / self.power
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return values ** (self.power - 1)
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
-        return jnp.diag((self.power - 1) * values ** (self.power - 2))
+        return xp.diag((self.power - 1) * values ** (self.power - 2))
 
 
 class SpectralEnergy(AbstractSpectralEnergy):
     r"""$E(X) = \sum_i f(s_i)$ for a function of one variable.
 
     Args:
-        function: $f$, elementwise on an array. Pass a named function: a fresh lambda per call compiles anew.
+        function: $f$, elementwise on an array, written for NumPy or for JAX. In a transformation, and for `curvature`,
+            which differentiates $f'$, it must be written for JAX. Pass a named function: a fresh lambda per call
+            compiles anew.
         derivative: $f'$, elementwise.
 
     Example:
@@ -121,13 +136,13 @@ class SpectralEnergy(AbstractSpectralEnergy):
         self.derivative = derivative
 
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
-        return jnp.sum(self.function(values))
+        return xp.sum(_numbers(self.function(values)))
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
-        return self.derivative(values)
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
+        return _numbers(self.derivative(values))
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
-        return jnp.diag(jax.jvp(self.derivative, (values,), (jnp.ones_like(values),))[1])
+        return xp.diag(_numbers(jax.jvp(self.derivative, (values,), (xp.ones_like(values),))[1]))
 
 
 class NegativeEntropy(AbstractSpectralEnergy):
@@ -144,12 +159,12 @@ class NegativeEntropy(AbstractSpectralEnergy):
     rate: Float[Array, ""]
 
     def __init__(self, depth: float) -> None:
-        self.rate = jnp.asarray(1 / checked_depth("NegativeEntropy", depth), dtype=float)
+        self.rate = xp.asarray(1 / checked_depth("NegativeEntropy", depth), dtype=float)
 
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
         return -_entropy(values, self.rate)
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return -spectrum_slope(values, self.rate)
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
@@ -178,7 +193,7 @@ class SpectralFreeEnergy(AbstractSpectralEnergy):
     def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
         return self.energy.spectral_value(values) + self.entropic.spectral_value(values) / self.beta
 
-    def spectral_gradient(self, values: Float[Array, " modes"]) -> Float[Array, " modes"]:
+    def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return self.energy.spectral_gradient(values) + self.entropic.spectral_gradient(values) / self.beta
 
     def spectral_hessian(self, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
@@ -244,8 +259,8 @@ def free_energy(energy: AbstractLoss, beta: object, depth: float) -> FreeEnergy 
     Example:
         >>> energy = free_energy(PowerEnergy(2.0), beta=1.0, depth=math.inf)
         >>> energy.gradient(jnp.sqrt(0.5) * jnp.eye(2)).round(12) + 0.0
-        Array([[0., 0.],
-               [0., 0.]], dtype=float64)
+        array([[0., 0.],
+               [0., 0.]])
     """
     if isinstance(energy, AbstractSpectralEnergy):
         return SpectralFreeEnergy(energy, beta, depth)
@@ -298,6 +313,11 @@ class Scaled(AbstractLoss):
         return self.energy.kind
 
 
+def _numbers(found: Any) -> Any:
+    """What a function of the user's gives, which may be written for JAX, as an array of NumPy where it can be."""
+    return found if is_program(found) else as_numbers(found)
+
+
 def _check_energy(where: str, energy: object, kind: type[AbstractLoss]) -> None:
     if not isinstance(energy, kind):
         wanted = "a loss such as SquaredDistance" if kind is AbstractLoss else "a spectral energy such as PowerEnergy"
@@ -312,7 +332,7 @@ def _inverse_temperature(where: str, beta: object) -> Float[Array, ""]:
 def _entropy(values: Float[Array, " modes"], rate: Float[Array, ""]) -> Float[Array, ""]:
     """The entropy with its constant, which is left out for infinite depth."""
     size = values.shape[0]
-    return spectrum_entropy(values, rate) - size * (size - 1) / 4 * jnp.log(jnp.where(rate > 0, rate, 1.0))
+    return spectrum_entropy(values, rate) - size * (size - 1) / 4 * xp.log(xp.where(rate > 0, rate, 1.0))
 
 
 def _square(energy: AbstractSpectralEnergy, product: Matrix) -> Matrix:
@@ -324,7 +344,7 @@ def _square(energy: AbstractSpectralEnergy, product: Matrix) -> Matrix:
 def _finite(energy: AbstractSpectralEnergy, product: Matrix, result: Matrix) -> Matrix:
     """Refuse to differentiate where the energy has no derivative; unseen inside a transformation."""
     if is_concrete(result) and not np.all(np.isfinite(np.asarray(result))):
-        least = float(jnp.linalg.svd(product, compute_uv=False)[-1]) if is_concrete(product) else math.nan
+        least = float(xp.linalg.svd(product, compute_uv=False)[-1]) if is_concrete(product) else math.nan
         raise HypothesisError(
             f"{type(energy).__name__}: singular values at which the energy is smooth",
             least,
@@ -334,9 +354,9 @@ def _finite(energy: AbstractSpectralEnergy, product: Matrix, result: Matrix) -> 
     return result
 
 
-@jax.custom_jvp
+@differentiable
 def _gradient(energy: AbstractSpectralEnergy, product: Matrix) -> Matrix:
-    left, values, right_t = jnp.linalg.svd(product)
+    left, values, right_t = xp.linalg.svd(product)
     return (left * energy.spectral_gradient(values)) @ right_t
 
 
@@ -344,36 +364,38 @@ def _gradient(energy: AbstractSpectralEnergy, product: Matrix) -> Matrix:
 def _gradient_jvp(primals: tuple[Any, Matrix], tangents: tuple[Any, Matrix]) -> tuple[Matrix, Matrix]:
     # Singular vectors have no derivative at equal singular values; the gradient has one.
     energy, product = primals
-    left, values, right_t = jnp.linalg.svd(product)
+    left, values, right_t = xp.linalg.svd(product)
     slopes, moved = jax.jvp(lambda at: at.spectral_gradient(values), (energy,), (tangents[0],))
     return (left * slopes) @ right_t, _curvature(energy, product, tangents[1]) + (left * moved) @ right_t
 
 
 def _curvature(energy: AbstractSpectralEnergy, product: Matrix, tangent: Matrix) -> Matrix:
-    left, values, right_t = jnp.linalg.svd(product)
+    left, values, right_t = xp.linalg.svd(product)
     seen = left.T @ tangent @ right_t.T
     slopes = energy.spectral_gradient(values)
     even, odd = (seen + seen.T) / 2, (seen - seen.T) / 2
     turned = _quotients(energy, values) * even + (slopes[:, None] + slopes) / (values[:, None] + values) * odd
-    spread = energy.spectral_hessian(values) @ jnp.diagonal(seen)
-    same = jnp.eye(values.shape[0], dtype=bool)
-    return left @ jnp.where(same, spread[:, None], turned) @ right_t
+    spread = energy.spectral_hessian(values) @ xp.diagonal(seen)
+    same = xp.eye(values.shape[0], dtype=bool)
+    return left @ xp.where(same, spread[:, None], turned) @ right_t
 
 
 def _quotients(energy: AbstractSpectralEnergy, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
     """Divided differences of the gradient for all pairs; the diagonal is not used."""
     size = values.shape[0]
     if size == 1:
-        return jnp.zeros((1, 1))
+        return xp.zeros((1, 1))
     i, j = np.triu_indices(size, 1)
     pairs = np.arange(len(i))
     slopes = energy.spectral_gradient(values)
     middle, half = (values[i] + values[j]) / 2, (values[i] - values[j]) / 2
-    near = jnp.abs(half) <= CLOSE / 2 * middle
-    shift = jnp.where(near, half, 0.0)[:, None] * jnp.asarray(NODES)
-    way = jnp.broadcast_to(values, (len(i), len(NODES), size))
-    way = way.at[pairs, :, i].set(middle[:, None] + shift).at[pairs, :, j].set(middle[:, None] - shift)
-    bend = jax.vmap(jax.vmap(energy.spectral_hessian))(way)
-    mean = jnp.sum(0.5 * jnp.asarray(WEIGHTS) * (bend[pairs, :, i, i] - bend[pairs, :, i, j]), axis=-1)
-    quotient = jnp.where(near, mean, (slopes[i] - slopes[j]) / jnp.where(near, 1.0, 2 * half))
-    return jnp.zeros((size, size)).at[i, j].set(quotient).at[j, i].set(quotient)
+    near = xp.abs(half) <= CLOSE / 2 * middle
+    shift = xp.where(near, half, 0.0)[:, None] * xp.asarray(NODES)
+    way = xp.broadcast_to(values, (len(i), len(NODES), size))
+    every = slice(None)
+    way = put(way, (pairs, every, i), middle[:, None] + shift)
+    way = put(way, (pairs, every, j), middle[:, None] - shift)
+    bend = over(over(energy.spectral_hessian))(way)
+    mean = xp.sum(0.5 * xp.asarray(WEIGHTS) * (bend[pairs, :, i, i] - bend[pairs, :, i, j]), axis=-1)
+    quotient = xp.where(near, mean, (slopes[i] - slopes[j]) / xp.where(near, 1.0, 2 * half))
+    return put(put(xp.zeros((size, size)), (i, j), quotient), (j, i), quotient)

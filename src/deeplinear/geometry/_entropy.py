@@ -13,8 +13,6 @@ are no special case.
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -28,7 +26,9 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     is_concrete,
+    xp,
 )
 from deeplinear.geometry._langevin import langevin_slope
 from deeplinear.geometry._metric import checked_depth, checked_point
@@ -75,7 +75,7 @@ def entropy_gradient(spectrum: Any, depth: float) -> Float[Array, "*batch modes"
 
     Example:
         >>> entropy_gradient([3.0, 1.2, 0.4], math.inf).round(9)
-        Array([0.47158217, 0.85423544, 1.40042742], dtype=float64)
+        array([0.47158217, 0.85423544, 1.40042742])
     """
     return spectrum_slope(_spectrum("entropy_gradient", spectrum, depth), 1 / depth)
 
@@ -171,44 +171,44 @@ def gaussian_rank_share() -> float:
     return 2 * math.exp(4 / 3) / (3 * math.pi)
 
 
-@jax.jit
+@formula
 def spectrum_entropy(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "*batch"]:
     r"""$S_L - \tfrac{d(d-1)}4\ln L$ as a function of $r = 1/L$, unchecked: one program for every depth."""
     j, k = np.triu_indices(s.shape[-1], 1)
     # Sizes far from one would leave the range of numbers; they are split off by the scaling law.
-    middle = jnp.mean(jnp.log(s), axis=-1)
-    scaled = s / jnp.exp(middle)[..., None]
-    pairs = 0.5 * jnp.sum(jnp.log(pair_eigenvalue(scaled[..., j], scaled[..., k], rate)), axis=-1)
-    return pairs + len(j) * (1 - jnp.asarray(rate, dtype=float)) * middle
+    middle = xp.mean(xp.log(s), axis=-1)
+    scaled = s / xp.exp(middle)[..., None]
+    pairs = 0.5 * xp.sum(xp.log(pair_eigenvalue(scaled[..., j], scaled[..., k], rate)), axis=-1)
+    return pairs + len(j) * (1 - xp.asarray(rate, dtype=float)) * middle
 
 
-@jax.jit
+@formula
 def _offset_entropy(s: Float[Array, "*batch modes"], rate: Any, offset: Any) -> Float[Array, "*batch"]:
     return spectrum_entropy(s, rate) + offset
 
 
-@jax.jit
+@formula
 def _force(point: Matrix, rate: Any) -> tuple[Matrix, Float[Array, " modes"]]:
-    left, values, right_t = jnp.linalg.svd(point)
+    left, values, right_t = xp.linalg.svd(point)
     return (left * spectrum_slope(values, rate)) @ right_t, values
 
 
-@jax.jit
+@formula
 def spectrum_slope(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "*batch modes"]:
     """Gradient of `spectrum_entropy`, unchecked."""
-    others = 1 - jnp.eye(s.shape[-1])
-    return jnp.sum(others * pair_slope(_ratios(s), rate), axis=-1) / (2 * s)
+    others = 1 - xp.eye(s.shape[-1])
+    return xp.sum(others * pair_slope(_ratios(s), rate), axis=-1) / (2 * s)
 
 
-@jax.jit
+@formula
 def spectrum_curve(s: Float[Array, "*batch modes"], rate: Any) -> Float[Array, "*batch modes modes"]:
     """Hessian of `spectrum_entropy`, unchecked."""
     u = _ratios(s)
     curve = pair_curve(u, rate)
-    others = 1 - jnp.eye(s.shape[-1])
-    diagonal = jnp.sum(others * (curve - pair_slope(u, rate)), axis=-1) / (2 * s**2)
+    others = 1 - xp.eye(s.shape[-1])
+    diagonal = xp.sum(others * (curve - pair_slope(u, rate)), axis=-1) / (2 * s**2)
     beside = -others * curve / (2 * s[..., :, None] * s[..., None, :])
-    return beside + diagonal[..., None] * jnp.eye(s.shape[-1])
+    return beside + diagonal[..., None] * xp.eye(s.shape[-1])
 
 
 def pair_curve(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
@@ -216,16 +216,16 @@ def pair_curve(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
 
     Equal to $(h(ru) - h(u))/u^2$ with $h(x) = (x/\sinh x)^2$, which is taken far from zero, where it is small.
     """
-    rate = jnp.asarray(rate, dtype=float)
-    size = jnp.maximum(jnp.abs(u), 1.0)
+    rate = xp.asarray(rate, dtype=float)
+    size = xp.maximum(xp.abs(u), 1.0)
     small = (_squeeze(rate * size) - _squeeze(size)) / size**2
-    return jnp.where(jnp.abs(u) > 1, small, langevin_slope(u) - rate**2 * langevin_slope(rate * u))
+    return xp.where(xp.abs(u) > 1, small, langevin_slope(u) - rate**2 * langevin_slope(rate * u))
 
 
 def _squeeze(x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""$(x/\sinh x)^2$ for $x \ge 0$."""
-    safe = jnp.where(x > 0, x, 1.0)
-    return jnp.where(x > 0, (2 * safe * jnp.exp(-safe) / -jnp.expm1(-2 * safe)) ** 2, 1.0)
+    safe = xp.where(x > 0, x, 1.0)
+    return xp.where(x > 0, (2 * safe * xp.exp(-safe) / -xp.expm1(-2 * safe)) ** 2, 1.0)
 
 
 def _ratios(s: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes modes"]:

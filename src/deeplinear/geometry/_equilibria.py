@@ -16,11 +16,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float
 
 from deeplinear.core import (
@@ -33,7 +29,9 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     is_concrete,
+    xp,
 )
 from deeplinear.geometry._energies import AbstractSpectralEnergy, PowerEnergy, SpectralEnergy, SpectralFreeEnergy
 from deeplinear.geometry._metric import checked_depth
@@ -146,7 +144,7 @@ def equilibrium_rates(
     for name, array in (("value", s), ("curvature", bend)):
         check_finite(where, name, array)
     if is_concrete(s) and np.any(np.asarray(s) <= 0):
-        raise ValueError(f"{where}: value must be positive, but reaches {float(jnp.min(s)):g}.")
+        raise ValueError(f"{where}: value must be positive, but reaches {float(xp.min(s)):g}.")
     rate = 1 / checked_depth(where, depth)
     speed = _scale(depth, normalised) * s ** (2 - 2 * rate)
     spread = size * (1 - rate**2) / (6 * beta)
@@ -232,7 +230,7 @@ def split_equilibria(
     rate, found = 1 / checked_depth(where, depth), []
     for k in turns:
         u = _root(lambda x: float(_split(x, size, low, rate)) - power, grid[k], grid[k + 1])
-        high, small = (float(v) for v in _parts(jnp.asarray(u, dtype=float), size, low, rate))
+        high, small = (float(v) for v in _parts(xp.asarray(u, dtype=float), size, low, rate))
         values = [(high / (2 * beta)) ** (1 / power)] * (size - low) + [(small / (2 * beta)) ** (1 / power)] * low
         found.append((abs(u), np.sort(values)[::-1]))
     if 2 * low == size:  # exchanging the halves gives the same states
@@ -264,7 +262,7 @@ def _scale(depth: float, normalised: bool) -> float:
     return 1.0 if normalised or math.isinf(depth) else depth
 
 
-@jax.jit
+@formula
 def _parts(u: Any, size: Any, low: Any, rate: Any) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     r"""$2\beta a^p$ and $2\beta b^p$ of the two values; written so that both keep their digits far from $u = 0$."""
     flat = 1 - rate
@@ -272,18 +270,18 @@ def _parts(u: Any, size: Any, low: Any, rate: Any) -> tuple[Float[Array, "..."],
     return (size - low - 1) * flat + low * up, (low - 1) * flat + (size - low) * down
 
 
-@jax.jit
+@formula
 def _split(u: Any, size: Any, low: Any, rate: Any) -> Float[Array, "..."]:
-    near = jnp.abs(u) < 1e-6  # its value at zero; what is left out is below a millionth of it
-    safe = jnp.where(near, 1.0, u)
+    near = xp.abs(u) < 1e-6  # its value at zero; what is left out is below a millionth of it
+    safe = xp.where(near, 1.0, u)
     high, small = _parts(safe, size, low, rate)
-    return jnp.where(near, size / (3 * (size - 1)) * (1 + rate), (jnp.log(high) - jnp.log(small)) / safe)
+    return xp.where(near, size / (3 * (size - 1)) * (1 + rate), (xp.log(high) - xp.log(small)) / safe)
 
 
 def _forces(energy: AbstractSpectralEnergy) -> tuple[np.ndarray, np.ndarray]:
     r"""$s f'(s)$ over a wide grid of $\ln s$, where it is finite."""
     logs = np.linspace(-REACH, REACH, 6001)
-    values = jnp.exp(jnp.asarray(logs, dtype=float))
+    values = xp.exp(xp.asarray(logs, dtype=float))
     force = np.asarray(values * energy.spectral_gradient(values))  # of a sum of f(s_i): elementwise
     kept = np.isfinite(force)
     return logs[kept], force[kept]
@@ -311,16 +309,18 @@ def _crossing(energy: AbstractSpectralEnergy, push: float) -> float:
 
     def missing(log: float) -> float:
         value = math.exp(log)
-        return value * float(energy.spectral_gradient(jnp.asarray([value], dtype=float))[0]) - push
+        return value * float(energy.spectral_gradient(xp.asarray([value], dtype=float))[0]) - push
 
     return math.exp(_root(missing, logs[k], logs[k + 1]))
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    import scipy.optimize
+
     return float(scipy.optimize.root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-14).root)
 
 
-@eqx.filter_jit
+@formula
 def _hessian(energy: SpectralFreeEnergy, values: Float[Array, " modes"]) -> Float[Array, "modes modes"]:
     return energy.spectral_hessian(values)
 

@@ -20,12 +20,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, check_finite, check_shape, checked_layer, entry
+from deeplinear.core import Array, HypothesisError, check_finite, check_shape, checked_layer, entry, xp
 from deeplinear.geometry._bures import bures_distance, bures_map
 from deeplinear.geometry._fibres import horizontality_defect
 from deeplinear.geometry._length import curve_length
@@ -140,7 +139,7 @@ def explicit_geodesic(start: Any, end: Any, depth: float, *, normalised: bool = 
     Example:
         >>> path = explicit_geodesic(jnp.eye(1), 4 * jnp.eye(1), 2)
         >>> path.points(0.5), round(path.length, 12)
-        (Array([[2.25]], dtype=float64), 1.414213562373)
+        (array([[2.25]]), 1.414213562373)
     """
     where = "explicit_geodesic"
     a, b = checked_ends(where, start, end, depth)
@@ -201,7 +200,7 @@ def rotation_chord(start: Any, end: Any, depth: int, *, normalised: bool = False
     return RotationChord(
         is_geodesic=crooked <= SAME,
         commutator=crooked,
-        defect=float(horizontality_defect(tuple(map(jnp.asarray, line)), tuple(map(jnp.asarray, move)))),
+        defect=float(horizontality_defect(tuple(map(xp.asarray, line)), tuple(map(xp.asarray, move)))),
         length=curve_length(_single(point), depth, velocity=_single(velocity), normalised=normalised),
         line=scale * math.sqrt(depth) * float(np.linalg.norm(second - first)),
         point=point,
@@ -364,7 +363,7 @@ def _at(where: str, curve: Curve, times: Any) -> Float[Array, "*times size size"
     moments = np.asarray(checked_layer(where, "times", times), dtype=float)
     check_finite(where, "times", moments)
     found = curve(moments.reshape(-1, 1, 1))
-    return jnp.asarray(found.reshape(*moments.shape, *found.shape[1:]), dtype=float)
+    return xp.asarray(found.reshape(*moments.shape, *found.shape[1:]), dtype=float)
 
 
 def _single(curve: Curve) -> Callable[[float], np.ndarray]:

@@ -12,11 +12,9 @@ At finite depth from two on a geodesic can reach a singular matrix and end there
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -32,10 +30,14 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     integrate,
+    is_program,
+    xp,
 )
+from deeplinear.geometry._curvature import field as host_field
 from deeplinear.geometry._hamiltonian import geodesic_field, geodesic_field_sum, layer_exponents
-from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, checked_point
+from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, Stack, applied, checked_point
 
 Form = Literal["closed", "sum"]
 
@@ -49,11 +51,8 @@ largest at its start."""
 STEPS = 10_000
 """Most steps of a geodesic."""
 
-TIMES = 16
-"""Least number of times in one program; more are rounded up to twice that, four times and so on."""
 
-
-class Monitors(eqx.Module):
+class Monitors(NamedTuple):
     """Relative drifts of what is constant, or known in time, along a geodesic.
 
     Attributes:
@@ -74,7 +73,7 @@ class Monitors(eqx.Module):
     @property
     def largest(self) -> Float[Array, ""]:
         """The largest of all."""
-        return jnp.max(jnp.stack([jnp.max(drift) for drift in jax.tree.leaves(self)]))
+        return xp.max(xp.stack([xp.max(drift) for drift in self]))
 
 
 class Geodesic(eqx.Module):
@@ -120,7 +119,7 @@ class Geodesic(eqx.Module):
     @property
     def spectra(self) -> Float[Array, "times size"]:
         """Singular values at the times, largest first."""
-        return jnp.linalg.svd(self.points, compute_uv=False)
+        return xp.linalg.svd(self.points, compute_uv=False)
 
     def drifts(self) -> Monitors:
         """How far each conserved quantity has drifted at each time since time 0."""
@@ -128,7 +127,7 @@ class Geodesic(eqx.Module):
 
     def monitors(self) -> Monitors:
         """The largest drift of each conserved quantity."""
-        return jax.tree.map(jnp.max, self.drifts())
+        return Monitors(*map(xp.max, self.drifts()))
 
 
 @entry(instead="call it outside of jit, vmap and grad, or integrate geodesic_field, which can be traced")
@@ -182,23 +181,18 @@ def geodesic(
     check_number(where, "atol", atol, above=0.0)
     if form not in ("closed", "sum"):
         raise ValueError(f"{where}: form must be 'closed' or 'sum', but is {form!r}.")
-    tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
     # Multiples of a geodesic are geodesics: it is integrated where the singular values are about one.
     size = np.exp(np.mean(np.log(np.linalg.svd(start, compute_uv=False))))
     sizes = float(size), float(size ** (2 * float(metric.rate) - 1))
-    scaled = (
-        jnp.asarray(np.asarray(start) / sizes[0], dtype=float),
-        jnp.asarray(np.asarray(first) / sizes[1], dtype=float),
-    )
-    many = padded_times(np.asarray(ts))
+    scaled = start / sizes[0], first / sizes[1]
     if form == "closed":
-        found = shoot(metric, *scaled, many, *tolerances)
+        found = shoot(metric, *scaled, ts, rtol, atol)
     else:
-        found = _shoot_sum(metric, layer_exponents(metric), *scaled, many, *tolerances)
+        found = _shoot_sum(metric, layer_exponents(metric), *scaled, ts, rtol, atol)
     return _gathered(metric, (start, first), ts, found, sizes)
 
 
-@eqx.filter_jit
+@formula
 def shoot(
     metric: Metric,
     point: Matrix,
@@ -210,7 +204,7 @@ def shoot(
     smallest: Float[Array, ""] | float = SMALLEST,
     steps: int = STEPS,
 ) -> Integral:
-    r"""The integration itself, unchecked: one program for every depth, to be batched.
+    r"""The integration itself, unchecked.
 
     Args:
         metric: The metric of a depth.
@@ -226,26 +220,41 @@ def shoot(
         States are pairs $(X, P)$; event 0 is a singular matrix.
     """
     ending = _ending(metric, point, smallest)
-    field = lambda state: geodesic_field(metric, *state)  # noqa: E731
-    return integrate(field, (point, momentum), times, rtol=rtol, atol=atol, events=(ending,), steps=steps)
+    return integrate(
+        _field(metric, point, momentum),
+        (point, momentum),
+        times,
+        rtol=rtol,
+        atol=atol,
+        events=(ending,),
+        steps=steps,
+    )
 
 
-@eqx.filter_jit
+def _field(metric: Metric, point: Matrix, momentum: Matrix) -> Callable[[tuple[Matrix, Matrix]], Any]:
+    """Hamilton's equations; of numbers as the collocation has them, which takes a quarter of the time at size two."""
+    if is_program(metric, point, momentum) or float(metric.rate) == 1:
+        return lambda state: geodesic_field(metric, *state)
+    rate, scale = float(metric.rate), float(metric.scale)
+    return lambda state: tuple(scale * host_field(rate, np.stack(state)[None])[0])
+
+
+@formula
 def _shoot_sum(
     metric: Metric,
     exponents: Float[Array, "3 layers"],
     point: Matrix,
     momentum: Matrix,
     times: Float[Array, " times"],
-    rtol: Float[Array, ""],
-    atol: Float[Array, ""],
+    rtol: Float[Array, ""] | float,
+    atol: Float[Array, ""] | float,
 ) -> Integral:
     ending = _ending(metric, point, SMALLEST)
     field = lambda state: geodesic_field_sum(exponents, *state)  # noqa: E731
     return integrate(field, (point, momentum), times, rtol=rtol, atol=atol, events=(ending,), steps=STEPS)
 
 
-@eqx.filter_jit
+@formula
 def path_drifts(
     metric: Metric,
     start: tuple[Matrix, Matrix],
@@ -265,66 +274,67 @@ def path_drifts(
     Returns:
         Relative drifts since time 0.
     """
-    points = jnp.concatenate([start[0][None], points])
-    momenta = jnp.concatenate([start[1][None], momenta])
-    passed = jnp.append(0.0, times)
-    transposed, turned = jnp.swapaxes(points, 1, 2), jnp.swapaxes(momenta, 1, 2)
-    energy = jax.vmap(lambda x, p: _speed(metric, x, p) ** 2 / 2)(points, momenta)
-    size = jnp.linalg.norm(points[0]) * jnp.linalg.norm(momenta[0])
-    dilation = jnp.sum(points * momenta, axis=(1, 2))
+    points = xp.concatenate([start[0][None], points])
+    momenta = xp.concatenate([start[1][None], momenta])
+    passed = xp.append(0.0, times)
+    transposed, turned = xp.swapaxes(points, 1, 2), xp.swapaxes(momenta, 1, 2)
+    energy = _speed(metric, points, momenta) ** 2 / 2
+    size = xp.linalg.norm(points[0]) * xp.linalg.norm(momenta[0])
+    dilation = xp.sum(points * momenta, axis=(1, 2))
     line = dilation[0] + 2 * metric.rate * energy[0] * passed
-    logs = jnp.log(jnp.maximum(jnp.linalg.svd(points, compute_uv=False), jnp.finfo(float).tiny))
+    logs = xp.log(xp.maximum(xp.linalg.svd(points, compute_uv=False), xp.finfo(float).tiny))
     twice = 2 * metric.rate
-    powers = jnp.exp(twice * logs)
-    norms = jnp.sum(jnp.where(twice > 0, powers / jnp.where(twice > 0, twice, 1.0), logs), axis=1)
+    powers = xp.exp(twice * logs)
+    norms = xp.sum(xp.where(twice > 0, powers / xp.where(twice > 0, twice, 1.0), logs), axis=1)
     parabola = norms[0] + metric.scale * (dilation[0] * passed + metric.rate * energy[0] * passed**2)
-    weight = jnp.max(jnp.sum(powers, axis=1))
+    weight = xp.max(xp.sum(powers, axis=1))
     drifts = Monitors(
-        jnp.abs(energy - energy[0]) / _some(energy[0]),
+        xp.abs(energy - energy[0]) / _some(energy[0]),
         _spread(momenta @ transposed - points @ turned) / _some(size),
         _spread(transposed @ momenta - turned @ points) / _some(size),
-        jnp.abs(dilation - line) / _some(size),
-        jnp.abs(norms - parabola) / weight,
+        xp.abs(dilation - line) / _some(size),
+        xp.abs(norms - parabola) / weight,
     )
-    return jax.tree.map(lambda drift: drift[1:], drifts)
+    return Monitors(*(drift[1:] for drift in drifts))
 
 
 def _ending(metric: Metric, start: Matrix, smallest: Any) -> Callable[[tuple[Matrix, Matrix]], Any]:
     """Whether a state has come to a singular matrix; at depth one and at infinite depth none has."""
-    bound = smallest * jnp.linalg.svd(start, compute_uv=False)[0]
+    bound = smallest * xp.linalg.svd(start, compute_uv=False)[0]
 
     def ended(state: tuple[Matrix, Matrix]) -> Any:
-        values = jnp.linalg.svd(state[0], compute_uv=False)
-        near = values[-1] < jnp.maximum(smallest * values[0], bound)
+        values = xp.linalg.svd(state[0], compute_uv=False)
+        near = values[-1] < xp.maximum(smallest * values[0], bound)
         return (metric.rate > 0) & (metric.rate < 1) & near
 
     return ended
 
 
-@eqx.filter_jit
-def _speed(metric: Metric, point: Matrix, momentum: Matrix) -> Float[Array, ""]:
-    return jnp.sqrt(jnp.maximum(jnp.sum(momentum * metric.apply(point, momentum)), 0.0))
+@formula
+def _speed(metric: Metric, point: Stack, momentum: Stack) -> Float[Array, "..."]:
+    """Speeds of momenta at points, of any axes before the last two."""
+    return xp.sqrt(xp.maximum(xp.sum(momentum * applied(metric, point, momentum), axis=(-2, -1)), 0.0))
 
 
-@jax.jit
+@formula
 def travelled(speed: Float[Array, ""], times: Float[Array, " times"]) -> Float[Array, ""]:
     """Length of a path of constant speed from the first to the last of the times."""
     return speed * (times[-1] - times[0])
 
 
-@eqx.filter_jit
+@formula
 def _velocities(
     metric: Metric, points: Float[Array, "times size size"], momenta: Float[Array, "times size size"]
 ) -> Float[Array, "times size size"]:
-    return jax.vmap(metric.apply)(points, momenta)
+    return applied(metric, points, momenta)
 
 
 def _spread(stack: Float[Array, "times size size"]) -> Float[Array, " times"]:
-    return jnp.linalg.norm(stack - stack[0], axis=(1, 2))
+    return xp.linalg.norm(stack - stack[0], axis=(1, 2))
 
 
 def _some(size: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.where(size > 0, size, 1.0)
+    return xp.where(size > 0, size, 1.0)
 
 
 def _checked_start(where: str, metric: Metric, point: Any, velocity: Any, momentum: Any) -> tuple[Matrix, Matrix]:
@@ -360,14 +370,6 @@ def checked_times(where: str, times: Any) -> Float[Array, " times"]:
     return ts
 
 
-def padded_times(times: np.ndarray) -> Float[Array, " more"]:
-    """Times with the last of them repeated, so that one program serves many numbers of times."""
-    count = TIMES
-    while count < len(times):
-        count *= 2
-    return jnp.asarray(np.append(times, np.full(count - len(times), times[-1])), dtype=float)
-
-
 def _gathered(
     metric: Metric,
     start: tuple[Matrix, Matrix],
@@ -376,14 +378,14 @@ def _gathered(
     sizes: tuple[float, float],
 ) -> Geodesic:
     """What was reached, times the sizes of points and momenta, with the end as the last where it came early."""
-    points, momenta = (np.asarray(part)[: len(times)] * by for part, by in zip(found.states, sizes, strict=True))
+    points, momenta = (part * by for part, by in zip(found.states, sizes, strict=True))
     if bool(found.finished) and int(found.event) < 0:
         return Geodesic(
             metric,
             *start,
             times,
             as_array(points, float),
-            jnp.asarray(momenta, dtype=float),
+            xp.asarray(momenta, dtype=float),
             found.time,
             found.steps,
             COMPLETE,
@@ -395,9 +397,9 @@ def _gathered(
     return Geodesic(
         metric,
         *start,
-        jnp.asarray(np.append(np.asarray(times)[reached], np.asarray(found.time)), dtype=float),
-        jnp.asarray(np.concatenate([points[reached], point]), dtype=float),
-        jnp.asarray(np.concatenate([momenta[reached], momentum]), dtype=float),
+        xp.asarray(np.append(np.asarray(times)[reached], np.asarray(found.time)), dtype=float),
+        xp.asarray(np.concatenate([points[reached], point]), dtype=float),
+        xp.asarray(np.concatenate([momenta[reached], momentum]), dtype=float),
         found.time,
         found.steps,
         status,

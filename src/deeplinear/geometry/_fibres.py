@@ -10,14 +10,11 @@ Layers of rank $r$ below the width make up a stratum of their own: the same with
 singular directions of which at least one belongs to them. It is asked for by `rank`.
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -34,9 +31,12 @@ from deeplinear.core import (
     checked_layer,
     checked_params,
     entry,
+    formula,
     is_concrete,
     no_gradient,
     norm,
+    over,
+    xp,
 )
 from deeplinear.geometry._metric import LARGEST_CONDITION, checked_depth, checked_point
 from deeplinear.geometry._pair_eigenvalues import pair_eigenvalue
@@ -65,7 +65,7 @@ def balanced_layers(strengths: Any, turns: Sequence[Any]) -> Params:
 
     Example:
         >>> balanced_layers([2.0], [jnp.eye(1)] * 4)[2]
-        Array([[2.]], dtype=float64)
+        array([[2.]])
     """
     where = "balanced_layers"
     values = as_array(checked_layer(where, "strengths", strengths), float)
@@ -96,15 +96,15 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *,
     Example:
         >>> first, second = balanced_lift(jnp.diag(jnp.array([4.0, 9.0])), 2)
         >>> (second @ first).round(12)
-        Array([[4., 0.],
-               [0., 9.]], dtype=float64)
+        array([[4., 0.],
+               [0., 9.]])
     """
     where = "balanced_lift"
     depth = int(checked_depth(where, depth, finite=True))
     matrix = checked_point(where, "point", point)
     check_shape(where, "point", matrix, (matrix.shape[0], matrix.shape[0]))
     advice = "singular vectors have no derivative at equal singular values; minimal_fibre_norm has one"
-    left, values, right_t = jnp.linalg.svd(no_gradient("geometry.balanced_lift", "point", matrix, instead=advice))
+    left, values, right_t = xp.linalg.svd(no_gradient("geometry.balanced_lift", "point", matrix, instead=advice))
     size = matrix.shape[0]
     if is_concrete(values):
         seen = np.asarray(values)
@@ -114,7 +114,7 @@ def balanced_lift(point: Any, depth: int, turns: Sequence[Any] | None = None, *,
             lacking = float(np.sum(seen <= 0))
             raise HypothesisError("a matrix of full rank", lacking, 0.0, "The residual is the rank that lacks.")
     if rank is not None:
-        values = jnp.where(jnp.arange(size) < rank, values, 0.0)
+        values = xp.where(xp.arange(size) < rank, values, 0.0)
     inner = [np.eye(matrix.shape[0])] * (depth - 1) if turns is None else list(turns)
     if len(inner) != depth - 1:
         raise ValueError(f"{where}: turns must hold {depth - 1} matrices, but holds {len(inner)}.")
@@ -215,7 +215,7 @@ def horizontal_part(params: Any, tangent: Any, *, rank: int | None = None) -> Pa
 def horizontality_defect(params: Any, tangent: Any, *, rank: int | None = None) -> Float[Array, ""]:
     """Norm of what is not horizontal in a tangent of balanced layers; zero if and only if it is horizontal."""
     seen = horizontal_part(params, tangent, rank=rank)
-    return _apart(tuple(jnp.asarray(move, dtype=float) for move in tangent), seen)
+    return _apart(tuple(xp.asarray(move, dtype=float) for move in tangent), seen)
 
 
 @entry(instead="call it outside of jit, vmap and grad; it counts singular directions")
@@ -234,7 +234,7 @@ def horizontal_basis(params: Any, *, rank: int | None = None) -> tuple[Float[Arr
         those with $k \le r$ or $l \le r$.
     """
     place = _place("horizontal_basis", params, rank)
-    return _elements(place, *(jnp.asarray(index) for index in np.nonzero(np.asarray(place.kept))))
+    return _elements(place, *(xp.asarray(index) for index in np.nonzero(np.asarray(place.kept))))
 
 
 @entry(instead="call it outside of jit, vmap and grad; it checks that the layers are balanced")
@@ -277,42 +277,42 @@ def vertical_gram(params: Any) -> Float[Array, "turns turns"]:
     return _gram(vertical_basis(params))
 
 
-@functools.partial(jax.jit, static_argnames="rank")
+@formula(static_argnames="rank")
 def _turned(layers: Params, rank: int | None) -> tuple[Float[Array, "turns rows columns"], ...]:
     """The tangents along which one hidden layer is turned in one plane."""
     size, elements = layers[0].shape[0], []
     for hidden in range(1, len(layers)):
-        frame = jnp.eye(size) if rank is None else jnp.linalg.svd(layers[hidden - 1])[0]
+        frame = xp.eye(size) if rank is None else xp.linalg.svd(layers[hidden - 1])[0]
         for i, j in itertools.combinations(range(size), 2):
             if rank is not None and i >= rank:
                 continue
-            turn = jnp.outer(frame[:, i], frame[:, j]) - jnp.outer(frame[:, j], frame[:, i])
-            moves = [jnp.zeros_like(layer) for layer in layers]
+            turn = xp.outer(frame[:, i], frame[:, j]) - xp.outer(frame[:, j], frame[:, i])
+            moves = [xp.zeros_like(layer) for layer in layers]
             moves[hidden - 1] = turn @ layers[hidden - 1]
             moves[hidden] = -layers[hidden] @ turn
             elements.append(moves)
     if not elements:
-        return tuple(jnp.zeros((0, size, size)) for _ in layers)
-    return tuple(jnp.stack(parts) for parts in zip(*elements, strict=True))
+        return tuple(xp.zeros((0, size, size)) for _ in layers)
+    return tuple(xp.stack(parts) for parts in zip(*elements, strict=True))
 
 
-@jax.jit
+@formula
 def _gram(basis: tuple[Float[Array, "turns rows columns"], ...]) -> Float[Array, "turns turns"]:
-    flat = jnp.concatenate([part.reshape(part.shape[0], -1) for part in basis], axis=1)
+    flat = xp.concatenate([part.reshape(part.shape[0], -1) for part in basis], axis=1)
     return flat @ flat.T / 2
 
 
-@jax.jit
+@formula
 def _between(values: Float[Array, " modes"], frames: list[Matrix]) -> Params:
     return tuple((above * values) @ below.T for below, above in itertools.pairwise(frames))
 
 
-@jax.jit
+@formula
 def _least_norm(matrix: Matrix, depth: Any) -> Float[Array, ""]:
-    return depth * jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) ** (2 / depth))
+    return depth * xp.sum(xp.linalg.svd(matrix, compute_uv=False) ** (2 / depth))
 
 
-@jax.jit
+@formula
 def _apart(first: Params, second: Params) -> Float[Array, ""]:
     return norm(add_scaled(first, -1.0, second))
 
@@ -342,7 +342,7 @@ class _Place(NamedTuple):
 
     def lift(self, seen: Matrix) -> Params:
         """The horizontal tangent over a tangent given in the singular frame."""
-        scaled = jnp.where(self.kept, seen / jnp.where(self.kept, self.eigenvalues, 1.0), 0.0)
+        scaled = xp.where(self.kept, seen / xp.where(self.kept, self.eigenvalues, 1.0), 0.0)
         return self.model.pullback(self.layers, self.memo, self.left @ scaled @ self.right_t)
 
 
@@ -372,40 +372,40 @@ def _place(where: str, params: Any, rank: int | None) -> _Place:
     return place
 
 
-@jax.jit
+@formula
 def _framed(model: DeepLinear, layers: Params, rank: Any) -> tuple[_Place, tuple[Float[Array, ""], ...]]:
     """The place, unchecked; the largest imbalance, the norm, and the smallest and largest eigenvalue that count."""
     product, memo = model.forward(layers)
-    left, values, right_t = jnp.linalg.svd(product)
-    alive = jnp.arange(model.widths[0]) < rank
-    values = jnp.where(alive, values, 0.0)
+    left, values, right_t = xp.linalg.svd(product)
+    alive = xp.arange(model.widths[0]) < rank
+    values = xp.where(alive, values, 0.0)
     eigenvalues = model.depth * pair_eigenvalue(values[:, None], values[None], 1 / model.depth)
     kept = alive[:, None] | alive[None]
-    least, most = jnp.min(jnp.where(kept, eigenvalues, jnp.inf)), jnp.max(eigenvalues)
+    least, most = xp.min(xp.where(kept, eigenvalues, xp.inf)), xp.max(eigenvalues)
     place = _Place(layers, model, product, memo, left, right_t, eigenvalues, kept)
-    return place, (jnp.max(balancedness(layers), initial=0.0), norm(layers), least, most)
+    return place, (xp.max(balancedness(layers), initial=0.0), norm(layers), least, most)
 
 
-@jax.jit
+@formula
 def _lifted(place: _Place, vector: Matrix) -> tuple[Params, Float[Array, ""], Float[Array, ""]]:
     """The horizontal tangent, the norm of what leads to matrices of higher rank, and that of the whole."""
     seen = place.left.T @ vector @ place.right_t.T
-    return place.lift(seen), jnp.linalg.norm(jnp.where(place.kept, 0.0, seen)), jnp.linalg.norm(vector)
+    return place.lift(seen), xp.linalg.norm(xp.where(place.kept, 0.0, seen)), xp.linalg.norm(vector)
 
 
-@jax.jit
+@formula
 def _projected(place: _Place, moves: Params) -> Params:
     moved, _ = place.model.pushforward(place.layers, place.memo, moves)
     return place.lift(place.left.T @ moved @ place.right_t.T)
 
 
-@jax.jit
+@formula
 def _elements(place: _Place, rows: Array, columns: Array) -> tuple[Float[Array, "entries rows columns"], ...]:
     def element(k: Array, l: Array) -> Params:  # noqa: E741
-        scaled = jnp.outer(place.left[:, k], place.right_t[l]) / jnp.sqrt(place.eigenvalues[k, l])
+        scaled = xp.outer(place.left[:, k], place.right_t[l]) / xp.sqrt(place.eigenvalues[k, l])
         return place.model.pullback(place.layers, place.memo, scaled)
 
-    return jax.vmap(element)(rows, columns)
+    return over(element)(rows, columns)
 
 
 def _check_rank(where: str, rank: int, values: np.ndarray) -> None:

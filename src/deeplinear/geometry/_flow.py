@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import (
@@ -19,6 +18,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    is_program,
     near_name,
 )
 from deeplinear.geometry._energies import AbstractSpectralEnergy, NegativeEntropy
@@ -35,9 +35,6 @@ FLAT = 1e-14
 
 TIGHT = 1e-7
 """Relative tolerance below which the method of order eight is taken."""
-
-TOGETHER = 1024
-"""Members that move together on an accelerator. On a processor each moves alone: none waits for another."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,18 +152,13 @@ def matrix_flow(
     solver = "kvaerno5" if method == "implicit" else "dopri8" if rtol < TIGHT else "tsit5"
     closed = -np.inf if chart != "singular" else DISTINCT if coordinates == "singular" else CLOSED
     numbers = (gradient or 0.0, largest, closed, np.inf)
-    limits = Limits(*(jnp.asarray(x, dtype=float) for x in (*numbers, FLAT if depth > 1 else -1.0, rtol, atol)))
+    limits = Limits(*map(float, (*numbers, FLAT if depth > 1 else -1.0, rtol, atol)))
     if coordinates == "singular":
         for one in starts:
-            refuse_repeated(where, jnp.asarray(np.linalg.svd(one, compute_uv=False), dtype=float))
-    runner = Runner(metric, outputs, limits, chart, solver, steps, coordinates == "auto")
+            refuse_repeated(where, np.linalg.svd(one, compute_uv=False))
+    runner = Runner(metric, outputs, limits, chart, solver, steps, coordinates == "auto", is_program(start, energy))
     logs = [Log(len(outputs), starts.shape[-1], points) for _ in starts]
-    width = 1 if jax.default_backend() == "cpu" else min(TOGETHER, len(starts))
-    for first in range(0, len(starts), width):
-        members = slice(first, first + width)
-        runner.run(energies[members], starts[members], logs[members], width)
-        if progress is not None:
-            progress(min(first + width, len(starts)) / len(starts))
+    runner.run(energies, starts, logs, progress)
     return _collect(outputs, logs, single, points)
 
 

@@ -13,11 +13,10 @@ powers of $XX^\top$ and $X^\top X$ for each, is kept as the independent side.
 import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, check_shape, entry
+from deeplinear.core import Array, Matrix, check_shape, entry, xp
 from deeplinear.geometry._metric import Metric, checked_point
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
 from deeplinear.geometry._powers import power_difference
@@ -45,7 +44,7 @@ def hamiltonian(metric: Metric, point: Any, momentum: Any) -> Float[Array, ""]:
     where = "hamiltonian"
     x, p = checked_point(where, "point", point), checked_point(where, "momentum", momentum)
     check_shape(where, "momentum", p, x.shape)
-    return 0.5 * jnp.sum(p * metric.apply(x, p))
+    return 0.5 * xp.sum(p * metric.apply(x, p))
 
 
 @entry
@@ -57,13 +56,13 @@ def geodesic_field(metric: Metric, point: Matrix, momentum: Matrix) -> tuple[Mat
         point: $X$, square and of full rank.
         momentum: $P$.
     """
-    left, values, right_t = jnp.linalg.svd(point)
-    values = jnp.maximum(values, LEAST)
+    left, values, right_t = xp.linalg.svd(point)
+    values = xp.maximum(values, LEAST)
     seen = left.T @ momentum @ right_t.T
     eigenvalues = pair_eigenvalue(values[:, None], values[None], metric.rate)
     table = eigenvalue_difference(values, metric.rate)
-    first = jnp.einsum("ik,jk,ijk->ij", seen, seen, table)
-    second = jnp.einsum("ki,kj,ijk->ij", seen, seen, table)
+    first = xp.einsum("ik,jk,ijk->ij", seen, seen, table)
+    second = xp.einsum("ki,kj,ijk->ij", seen, seen, table)
     velocity = left @ (eigenvalues * seen) @ right_t
     force = left @ (first * values + values[:, None] * second) @ right_t
     return metric.scale * velocity, -metric.scale * force
@@ -81,12 +80,12 @@ def layer_exponents(metric: Metric) -> Float[Array, "3 layers"]:
     if math.isinf(metric.depth):
         nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE)
         inner = 0.5 + nodes / 2
-        return jnp.asarray(np.stack([1 - inner, inner, weights / 2]), dtype=float)
+        return xp.asarray(np.stack([1 - inner, inner, weights / 2]), dtype=float)
     depth = int(metric.depth)
     terms = np.zeros((3, -(-depth // QUADRATURE) * QUADRATURE))
     layers = np.arange(1, depth + 1)
     terms[:, :depth] = (depth - layers) / depth, (layers - 1) / depth, np.full(depth, float(metric.scale) / depth)
-    return jnp.asarray(terms, dtype=float)
+    return xp.asarray(terms, dtype=float)
 
 
 @entry
@@ -102,15 +101,15 @@ def geodesic_field_sum(exponents: Float[Array, "3 layers"], point: Matrix, momen
         point: $X$, square and of full rank.
         momentum: $P$.
     """
-    left, values, right_t = jnp.linalg.svd(point)
+    left, values, right_t = xp.linalg.svd(point)
     seen = left.T @ momentum @ right_t.T
     a, b, weights = exponents
     squares = values**2
     outer, inner = squares ** a[:, None], squares ** b[:, None]
     rows, columns = squares[:, None], squares[None]
-    first = power_difference(rows, columns, a[:, None, None]) * jnp.einsum("ik,lk,jk->lij", seen, inner, seen)
-    second = power_difference(rows, columns, b[:, None, None]) * jnp.einsum("ki,lk,kj->lij", seen, outer, seen)
-    eigenvalues = jnp.einsum("l,li,lj->ij", weights, outer, inner)
-    one, other = jnp.einsum("l,lij->ij", weights, first), jnp.einsum("l,lij->ij", weights, second)
+    first = power_difference(rows, columns, a[:, None, None]) * xp.einsum("ik,lk,jk->lij", seen, inner, seen)
+    second = power_difference(rows, columns, b[:, None, None]) * xp.einsum("ki,lk,kj->lij", seen, outer, seen)
+    eigenvalues = xp.einsum("l,li,lj->ij", weights, outer, inner)
+    one, other = xp.einsum("l,lij->ij", weights, first), xp.einsum("l,lij->ij", weights, second)
     velocity = left @ (eigenvalues * seen) @ right_t
     return velocity, -left @ (one * values + values[:, None] * other) @ right_t

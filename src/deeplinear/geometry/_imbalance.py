@@ -7,12 +7,10 @@ small, and not balanced.
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, Params, as_array, check_count, check_number, checked_params, entry
+from deeplinear.core import Array, Params, as_array, check_count, check_number, checked_params, entry, formula, xp
 from deeplinear.geometry._metric import checked_point
 from deeplinear.models import DeepLinear, balancedness
 
@@ -73,11 +71,11 @@ def relative_imbalance(params: Any) -> Float[Array, ""]:
     return _relative(checked_chain("relative_imbalance", params))
 
 
-@jax.jit
+@formula
 def _relative(layers: Params) -> Float[Array, ""]:
-    largest = jnp.max(jnp.stack([jnp.sum(layer**2) for layer in layers]))
-    found = jnp.max(balancedness(layers), initial=0.0)
-    return jnp.where(largest > 0, found / jnp.where(largest > 0, largest, 1.0), 0.0)
+    largest = xp.max(xp.stack([xp.sum(layer**2) for layer in layers]))
+    found = xp.max(balancedness(layers), initial=0.0)
+    return xp.where(largest > 0, found / xp.where(largest > 0, largest, 1.0), 0.0)
 
 
 @entry(instead="call it outside of jit, vmap and grad, or use relative_imbalance, which can be traced")

@@ -3,10 +3,9 @@ r"""How much longer the path of gradient flow is than it need be."""
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Matrix, check_number, entry
+from deeplinear.core import HypothesisError, Matrix, check_number, entry, xp
 from deeplinear.geometry._flow import matrix_flow
 from deeplinear.geometry._logarithm import distance
 from deeplinear.models import AbstractLoss
@@ -89,4 +88,4 @@ def path_inefficiency(
     apart = distance(start, run.end, depth, normalised=normalised)
     if apart == 0:
         raise HypothesisError(f"{where}: the flow moves", float(np.ravel(run.gradients)[0]), 0.0, "It starts at rest.")
-    return Inefficiency(length / apart, length, apart, jnp.asarray(run.end, dtype=float), status)
+    return Inefficiency(length / apart, length, apart, xp.asarray(run.end, dtype=float), status)

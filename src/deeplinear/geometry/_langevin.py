@@ -2,11 +2,9 @@ r"""The Langevin function $\coth u - 1/u$ and its derivative, at zero as well.""
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, entry
+from deeplinear.core import Array, entry, formula, xp
 
 SERIES = (1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875, 4 / 18243225)
 """Coefficients of $u, u^3, \\dots, u^{13}$ of the Langevin function."""
@@ -23,18 +21,18 @@ def langevin(u: Any) -> Float[Array, "..."]:
         >>> float(langevin(0.0)), round(float(langevin(1.0)), 12)
         (0.0, 0.313035285499)
     """
-    return _langevin(jnp.asarray(u, dtype=float))
+    return _langevin(xp.asarray(u, dtype=float))
 
 
-@jax.jit
+@formula
 def _langevin(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    size = jnp.abs(x)
+    size = xp.abs(x)
     near = size < SMALL
-    far = jnp.where(near, 1.0, size)
-    close = jnp.where(near, x, 0.0)
-    series = close * jnp.polyval(jnp.asarray(SERIES[::-1]), close**2)
-    value = 1 + 2 * jnp.exp(-2 * far) / -jnp.expm1(-2 * far) - 1 / far
-    return jnp.where(near, series, jnp.sign(x) * value)
+    far = xp.where(near, 1.0, size)
+    close = xp.where(near, x, 0.0)
+    series = close * xp.polyval(xp.asarray(SERIES[::-1]), close**2)
+    value = 1 + 2 * xp.exp(-2 * far) / -xp.expm1(-2 * far) - 1 / far
+    return xp.where(near, series, xp.sign(x) * value)
 
 
 @entry
@@ -45,17 +43,17 @@ def langevin_slope(u: Any) -> Float[Array, "..."]:
         >>> round(float(langevin_slope(0.0)), 12)
         0.333333333333
     """
-    return _langevin_slope(jnp.asarray(u, dtype=float))
+    return _langevin_slope(xp.asarray(u, dtype=float))
 
 
-@jax.jit
+@formula
 def _langevin_slope(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    size = jnp.abs(x)
+    size = xp.abs(x)
     near = size < SMALL
-    far = jnp.where(near, 1.0, size)
-    close = jnp.where(near, x, 0.0)
+    far = xp.where(near, 1.0, size)
+    close = xp.where(near, x, 0.0)
     slopes = [c * (2 * k + 1) for k, c in enumerate(SERIES)]
-    decay = jnp.exp(-2 * far)
-    return jnp.where(
-        near, jnp.polyval(jnp.asarray(slopes[::-1]), close**2), 1 / far**2 - 4 * decay / jnp.expm1(-2 * far) ** 2
+    decay = xp.exp(-2 * far)
+    return xp.where(
+        near, xp.polyval(xp.asarray(slopes[::-1]), close**2), 1 / far**2 - 4 * decay / xp.expm1(-2 * far) ** 2
     )

@@ -9,10 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy.interpolate
 from jaxtyping import Float
 
 from deeplinear.core import (
@@ -22,8 +19,10 @@ from deeplinear.core import (
     check_finite,
     check_shape,
     entry,
+    formula,
     frobenius,
     is_concrete,
+    xp,
 )
 from deeplinear.geometry._metric import LARGEST_CONDITION, Metric, checked_depth, checked_point
 from deeplinear.geometry._pair_eigenvalues import pair_eigenvalue
@@ -103,16 +102,14 @@ def distance_lower_bound(start: Any, end: Any, depth: float, *, normalised: bool
     check_shape(where, "end", b, a.shape)
     seen = is_concrete(a) and is_concrete(b)
     scale = 1.0 if math.isinf(depth) else depth if normalised else math.sqrt(depth)
-    if not seen:
-        one, other = (jnp.linalg.svd(matrix, compute_uv=False) for matrix in (a, b))
-        return scale * frobenius(_root(jnp, one, depth) - _root(jnp, other, depth))
-    one, other = (np.linalg.svd(np.asarray(matrix), compute_uv=False) for matrix in (a, b))
-    if math.isinf(depth) and min(one[-1], other[-1]) <= 0:
+    one, other = (xp.linalg.svd(matrix, compute_uv=False) for matrix in (a, b))
+    if seen and math.isinf(depth) and float(xp.minimum(one[-1], other[-1])) <= 0:
         raise HypothesisError(f"{where}: start and end are of full rank", 1.0, 0.0, "At infinite depth they must be.")
-    return scale * float(np.linalg.norm(_root(np, one, depth) - _root(np, other, depth)))
+    bound = scale * frobenius(_root(one, depth) - _root(other, depth))
+    return float(bound) if seen else bound
 
 
-def _root(xp: Any, values: Any, depth: float) -> Any:
+def _root(values: Float[Array, " modes"], depth: float) -> Float[Array, " modes"]:
     """Singular values to the power of one over the depth, their logarithms at infinite depth."""
     return xp.log(values) if math.isinf(depth) else values ** (1 / depth)
 
@@ -128,7 +125,7 @@ def _speeds(
         weights, points, velocities = _through_samples(where, curve, times, velocity)
     for name, array in (("curve", points), ("velocity", velocities)):
         check_finite(where, name, array)
-    speeds, conditions = point_speeds(metric, jnp.asarray(points, dtype=float), jnp.asarray(velocities, dtype=float))
+    speeds, conditions = point_speeds(metric, xp.asarray(points, dtype=float), xp.asarray(velocities, dtype=float))
     worst = float(np.max(np.asarray(conditions)))
     if depth > 1 and not worst <= LARGEST_CONDITION:
         raise HypothesisError(
@@ -137,19 +134,15 @@ def _speeds(
     return weights, np.asarray(speeds)
 
 
-@jax.jit
+@formula
 def point_speeds(
     metric: Metric, points: Float[Array, "times size size"], velocities: Float[Array, "times size size"]
 ) -> tuple[Float[Array, " times"], Float[Array, " times"]]:
     r"""$\|\dot X\|_X$ and the ratio of the largest to the smallest singular value, at many points, unchecked."""
-
-    def one(point: Array, velocity: Array) -> tuple[Array, Array]:
-        left, values, right_t = jnp.linalg.svd(point)
-        seen = left.T @ velocity @ right_t.T
-        eigenvalues = metric.scale * pair_eigenvalue(values[:, None], values[None], metric.rate)
-        return jnp.sqrt(jnp.sum(seen**2 / eigenvalues)), values[0] / values[-1]
-
-    return jax.vmap(one)(points, velocities)
+    left, values, right_t = xp.linalg.svd(points)
+    seen = xp.swapaxes(left, 1, 2) @ velocities @ xp.swapaxes(right_t, 1, 2)
+    eigenvalues = metric.scale * pair_eigenvalue(values[:, :, None], values[:, None], metric.rate)
+    return xp.sqrt(xp.sum(seen**2 / eigenvalues, axis=(1, 2))), values[:, 0] / values[:, -1]
 
 
 def _at_nodes(
@@ -190,6 +183,8 @@ def _through_samples(where: str, curve: Any, times: Any, velocity: Any) -> tuple
     check_finite(where, "times", moments)
     if np.any(np.diff(moments) <= 0):
         raise ValueError(f"{where}: times must be increasing, but are {times!r}.")
+    import scipy.interpolate
+
     if velocity is None:
         spline = scipy.interpolate.CubicSpline(moments, samples)
     else:

@@ -13,16 +13,14 @@ import itertools
 import math
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from deeplinear.core import Matrix, check_number, check_size, entry
+from deeplinear.core import Matrix, check_number, check_size, entry, xp
 from deeplinear.geometry._collocation import Solved, solve
 from deeplinear.geometry._curvature import momenta_of, velocities_of
 from deeplinear.geometry._explicit import NUMERIC, ExplicitGeodesic, checked_ends, closed_form
-from deeplinear.geometry._exponential import COMPLETE, Geodesic, checked_times, geodesic, padded_times, shoot
+from deeplinear.geometry._exponential import COMPLETE, Geodesic, checked_times, geodesic, shoot
 from deeplinear.geometry._length import distance_lower_bound
 from deeplinear.geometry._metric import Metric
 from deeplinear.geometry._paths import NEWTON, Paths, join
@@ -101,8 +99,10 @@ class Connection:
         assert form is not None
         metric = Metric(self.depth, normalised=self.normalised)
         points, velocities = form.points(ts), form.velocities(ts)
-        momenta = jax.vmap(metric.inverse)(points, velocities)
-        return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], jnp.asarray(0), COMPLETE)
+        momenta = velocities
+        if self.depth != 1:
+            momenta = momenta_of(float(metric.rate), points, velocities)[0] / float(metric.scale)
+        return Geodesic(metric, self.start, self.momentum, ts, points, momenta, ts[-1], np.asarray(0), COMPLETE)
 
 
 @entry(instead="call it outside of jit, vmap and grad; geodesic_field can be traced")
@@ -198,13 +198,13 @@ def _closed(
     )
     angle = _angle_between(a, b)
     return Connection(
-        start=jnp.asarray(a, dtype=float),
-        end=jnp.asarray(b, dtype=float),
+        start=xp.asarray(a, dtype=float),
+        end=xp.asarray(b, dtype=float),
         depth=depth,
         normalised=scale == 1,
         case=form.case,
-        momentum=jnp.asarray(velocity if depth == 1 else momenta_of(1 / depth, a, velocity)[0] / scale, dtype=float),
-        velocity=jnp.asarray(velocity, dtype=float),
+        momentum=xp.asarray(velocity if depth == 1 else momenta_of(1 / depth, a, velocity)[0] / scale, dtype=float),
+        velocity=xp.asarray(velocity, dtype=float),
         length=length if converged else math.nan,
         lower_bound=float(distance_lower_bound(a, b, depth, normalised=normalised)),
         residual=residual,
@@ -313,13 +313,13 @@ def connect(
     converged = missed <= tolerance * float(np.max(np.abs(last))) and math.isfinite(length)
     angle = max((abs(angle) for _, angle in turns), default=0.0)
     return Connection(
-        start=jnp.asarray(a, dtype=float),
-        end=jnp.asarray(b, dtype=float),
+        start=xp.asarray(a, dtype=float),
+        end=xp.asarray(b, dtype=float),
         depth=depth,
         normalised=scale == 1,
         case=NUMERIC,
-        momentum=jnp.asarray(momentum, dtype=float),
-        velocity=jnp.asarray(velocity, dtype=float),
+        momentum=xp.asarray(momentum, dtype=float),
+        velocity=xp.asarray(velocity, dtype=float),
         length=length if converged else math.nan,
         lower_bound=float(distance_lower_bound(a, b, depth, normalised=normalised)),
         residual=residual,
@@ -473,11 +473,11 @@ def shoot_end(metric: Metric, point: np.ndarray, momentum: np.ndarray) -> np.nda
     """End of the geodesic at time 1, as exactly as it can be had; `None` where it does not come so far."""
     found = shoot(
         metric,
-        jnp.asarray(point, dtype=float),
-        jnp.asarray(momentum, dtype=float),
-        padded_times(np.ones(1)),
-        jnp.asarray(1e-12, dtype=float),
-        jnp.asarray(1e-14, dtype=float),
+        point,
+        momentum,
+        np.ones(1),
+        1e-12,
+        1e-14,
     )
     end = np.asarray(found.end[0])
     return end if bool(found.finished) and int(found.event) < 0 and bool(np.all(np.isfinite(end))) else None

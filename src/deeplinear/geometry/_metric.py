@@ -10,15 +10,11 @@ operator is diagonal in the basis $u_k v_l^\top$; its eigenvalues are $\lambda_L
 $\sqrt L$.
 """
 
-import functools
 import math
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Float
 
 from deeplinear.core import (
@@ -30,10 +26,17 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    differentiable,
     entry,
+    formula,
     is_concrete,
+    stop_gradient,
+    xp,
 )
 from deeplinear.geometry._pair_eigenvalues import eigenvalue_difference, pair_eigenvalue
+
+Stack = Float[Array, "... _ _"]
+"""Matrices on the last two axes."""
 
 LARGEST_CONDITION = 1e14
 """Largest ratio of eigenvalues of the operator with which it is inverted."""
@@ -116,8 +119,8 @@ class Metric(eqx.Module):
 
     def __init__(self, depth: float, *, normalised: bool = False) -> None:
         depth = checked_depth("Metric", depth)
-        self.rate = jnp.asarray(1 / depth, dtype=float)
-        self.scale = jnp.asarray(1.0 if normalised or math.isinf(depth) else depth, dtype=float)
+        self.rate = xp.asarray(1 / depth, dtype=float)
+        self.scale = xp.asarray(1.0 if normalised or math.isinf(depth) else depth, dtype=float)
 
     @property
     def depth(self) -> float:
@@ -144,7 +147,7 @@ class Metric(eqx.Module):
             point: $X$.
             vector: $Z$, of the same shape.
         """
-        return _applied(self, *_pair("Metric.apply", point, vector))
+        return applied(self, *_pair("Metric.apply", point, vector))
 
     @entry(bounded=("point", "vector"))
     def inverse(self, point: Any, vector: Any, *, pseudo: bool = False) -> Matrix:
@@ -188,7 +191,7 @@ class Metric(eqx.Module):
     @entry(bounded=("point", "vector"))
     def norm(self, point: Any, vector: Any, *, pseudo: bool = False) -> Float[Array, ""]:
         r"""$\sqrt{g_X(Z, Z)}$."""
-        return jnp.sqrt(jnp.maximum(self.inner(point, vector, vector, pseudo=pseudo), 0.0))
+        return xp.sqrt(xp.maximum(self.inner(point, vector, vector, pseudo=pseudo), 0.0))
 
     @entry(bounded=("point",))
     def dense(self, point: Any) -> Float[Array, "entries entries"]:
@@ -196,45 +199,47 @@ class Metric(eqx.Module):
         return _dense(self, checked_point("Metric.dense", "point", point))
 
 
-@jax.jit
+@formula
 def _scaled(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any, scale: Any) -> Float[Array, "..."]:
     return scale * pair_eigenvalue(a, b, rate)
 
 
-@jax.jit
+@formula
 def _frame(metric: Metric, point: Matrix) -> tuple[tuple[Matrix, Matrix], Matrix]:
     """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
     return _eigenvalues(metric.rate, metric.scale, point)
 
 
-def _eigenvalues(rate: Array, scale: Array, point: Matrix) -> tuple[tuple[Matrix, Matrix], Matrix]:
-    """Singular vectors, rows and columns, and the eigenvalues for all pairs of them."""
-    rows, columns = point.shape
-    left, values, right_t = jnp.linalg.svd(point, full_matrices=True)
+def _eigenvalues(rate: Array, scale: Array, point: Stack) -> tuple[tuple[Stack, Stack], Stack]:
+    """Singular vectors, rows and columns, and the eigenvalues for all pairs of them; of stacked matrices, too."""
+    rows, columns = point.shape[-2:]
+    left, values, right_t = xp.linalg.svd(point, full_matrices=True)
     # Below the rounding of a decomposition a singular value is zero; at infinite depth no other is near to it.
-    rounding = max(rows, columns) * jnp.finfo(point.dtype).eps
-    values = jnp.where(values < rounding * values[0], 0.0, values)
-    one, other = (jnp.pad(values, (0, size - values.shape[0])) for size in (rows, columns))
-    return (left, right_t), scale * pair_eigenvalue(one[:, None], other[None], rate)
+    rounding = max(rows, columns) * np.finfo(point.dtype).eps
+    values = xp.where(values < rounding * values[..., :1], 0.0, values)
+    lacking = [xp.zeros((*values.shape[:-1], size - values.shape[-1])) for size in (rows, columns)]
+    one, other = (xp.concatenate([values, zeros], axis=-1) for zeros in lacking)
+    return (left, right_t), scale * pair_eigenvalue(one[..., :, None], other[..., None, :], rate)
 
 
-@jax.jit
-def _applied(metric: Metric, point: Matrix, vector: Matrix) -> Matrix:
+@formula
+def applied(metric: Metric, point: Stack, vector: Stack) -> Stack:
+    """The operator, unchecked; of stacked matrices, too."""
     return _operated(metric.rate, metric.scale, point, vector)
 
 
-@jax.custom_jvp
-def _operated(rate: Array, scale: Array, point: Matrix, vector: Matrix) -> Matrix:
+@differentiable
+def _operated(rate: Array, scale: Array, point: Stack, vector: Stack) -> Stack:
     """The operator, with a derivative that does not ask for singular vectors to have one."""
     (left, right_t), values = _eigenvalues(rate, scale, point)
-    return left @ (values * (left.T @ vector @ right_t.T)) @ right_t
+    return left @ (values * (_turned(left) @ vector @ _turned(right_t))) @ right_t
 
 
-@functools.partial(_operated.defjvp, symbolic_zeros=True)
+@_operated.defjvp(symbolic_zeros=True)
 def _operated_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     rate, scale, point, vector = primals
     change = _known(tangents[3])
-    moved = _operated(rate, scale, point, change if change is not None else jnp.zeros_like(vector))
+    moved = _operated(rate, scale, point, change if change is not None else xp.zeros_like(vector))
     if any(_known(tangent) is not None for tangent in tangents[:3]):
         moved = moved + _moved(rate, scale, point, vector, *tangents[:3])
     return _operated(*primals), moved
@@ -242,68 +247,75 @@ def _operated_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tupl
 
 def _known(tangent: Any) -> Any:
     """A tangent, or nothing where it is known to be zero: what does not move needs no derivative."""
+    from jax.custom_derivatives import SymbolicZero
+
     return None if isinstance(tangent, SymbolicZero) else tangent
 
 
-def _moved(rate: Array, scale: Array, point: Matrix, vector: Matrix, *tangents: Any) -> Matrix:
+def _moved(rate: Array, scale: Array, point: Matrix, vector: Stack, *tangents: Any) -> Stack:
     r"""Derivative of $A_L[X](Z)$ in depth, scale and $X$: divided differences of the eigenvalues."""
+    import jax
+
     if point.shape[0] != point.shape[1]:
         raise NotImplementedError(f"Metric: derivatives need a square point, but it has shape {point.shape}.")
     faster, larger, change = (
-        jnp.zeros_like(value) if _known(tangent) is None else tangent
+        xp.zeros_like(value) if _known(tangent) is None else tangent
         for value, tangent in zip((rate, scale, point), tangents, strict=True)
     )
-    left, values, right_t = jnp.linalg.svd(point)
+    left, values, right_t = xp.linalg.svd(point)
     seen, turned = left.T @ vector @ right_t.T, left.T @ change @ right_t.T
     rows, columns = turned * values, values[:, None] * turned
     table = eigenvalue_difference(values, rate)
-    moved = jnp.einsum("ijl,ij,jl->il", table, rows + rows.T, seen)
-    moved = moved + jnp.einsum("jli,ij,jl->il", table, seen, columns + columns.T)
+    moved = xp.einsum("ijl,ij,...jl->...il", table, rows + rows.T, seen)
+    moved = moved + xp.einsum("jli,...ij,jl->...il", table, seen, columns + columns.T)
     pairs = values[:, None], values[None]
     _, slope = jax.jvp(lambda r, c: c * pair_eigenvalue(*pairs, r), (rate, scale), (faster, larger))
     return left @ (scale * moved + slope * seen) @ right_t
 
 
-@jax.jit
+@formula
 def _inverted(
     metric: Metric, point: Matrix, vector: Matrix, vanished: Any
 ) -> tuple[Matrix, Float[Array, ""], Float[Array, ""]]:
     """The inverse, with a number where the operator vanishes, and its smallest and largest eigenvalue."""
-    values = _frame(metric, jax.lax.stop_gradient(point))[1]
-    solved = _solved(metric.rate, metric.scale, point, vector, jnp.asarray(vanished, dtype=float))
-    return solved, jnp.min(values), jnp.max(values)
+    values = _frame(metric, stop_gradient(point))[1]
+    solved = _solved(metric.rate, metric.scale, point, vector, xp.asarray(vanished, dtype=float))
+    return solved, xp.min(values), xp.max(values)
 
 
-@jax.custom_jvp
-def _solved(rate: Array, scale: Array, point: Matrix, vector: Matrix, vanished: Array) -> Matrix:
+@differentiable
+def _solved(rate: Array, scale: Array, point: Stack, vector: Stack, vanished: Array) -> Stack:
     """The inverse of the operator, likewise."""
     (left, right_t), values = _eigenvalues(rate, scale, point)
-    kept = values > jnp.max(values) / LARGEST_CONDITION
-    scaled = jnp.where(kept, (left.T @ vector @ right_t.T) / jnp.where(kept, values, 1.0), vanished)
+    kept = values > xp.max(values, axis=(-2, -1), keepdims=True) / LARGEST_CONDITION
+    scaled = xp.where(kept, (_turned(left) @ vector @ _turned(right_t)) / xp.where(kept, values, 1.0), vanished)
     return left @ scaled @ right_t
 
 
-@functools.partial(_solved.defjvp, symbolic_zeros=True)
+@_solved.defjvp(symbolic_zeros=True)
 def _solved_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     rate, scale, point, vector, vanished = primals
     solved, change = _solved(*primals), _known(tangents[3])
-    change = jnp.zeros_like(vector) if change is None else change
+    change = xp.zeros_like(vector) if change is None else change
     if any(_known(tangent) is not None for tangent in tangents[:3]):
         change = change - _moved(rate, scale, point, solved, *tangents[:3])
     return solved, _solved(rate, scale, point, change, vanished)
 
 
-@jax.jit
+@formula
 def _dot(first: Matrix, second: Matrix) -> Float[Array, ""]:
-    return jnp.sum(first * second)
+    return xp.sum(first * second)
 
 
-@jax.jit
+@formula
 def _dense(metric: Metric, point: Matrix) -> Float[Array, "entries entries"]:
-    units = jnp.eye(point.size).reshape(point.size, *point.shape)
-    images = jax.vmap(lambda unit: _operated(metric.rate, metric.scale, point, unit))(units)
-    dense = images.reshape(point.size, point.size)
+    units = xp.eye(point.size).reshape(point.size, *point.shape)
+    dense = _operated(metric.rate, metric.scale, point, units).reshape(point.size, point.size)
     return (dense + dense.T) / 2
+
+
+def _turned(stack: Stack) -> Stack:
+    return xp.swapaxes(stack, -1, -2)
 
 
 def _pair(where: str, point: Any, vector: Any, name: str = "vector") -> tuple[Matrix, Matrix]:

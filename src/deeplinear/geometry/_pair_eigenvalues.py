@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array
+from deeplinear.core import Array, formula, put, xp
 from deeplinear.geometry._langevin import langevin
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(7)
@@ -17,7 +15,7 @@ CLOSE = 0.15
 """Two singular values are close if the logarithm of their ratio is below this: the rule is then exact to rounding."""
 
 
-@jax.jit
+@formula
 def pair_eigenvalue(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
     r"""Normalised eigenvalue as a function of $r = 1/L$, unchecked: one program for every depth.
 
@@ -29,29 +27,29 @@ def pair_eigenvalue(a: Float[Array, "..."], b: Float[Array, "..."], rate: Any) -
         b: Singular values, not negative; broadcast against `a`.
         rate: $r$, in $[0, 1]$.
     """
-    rate = jnp.asarray(rate, dtype=float)
-    high, low = jnp.maximum(a, b), jnp.minimum(a, b)
-    safe = jnp.where(high > 0, high, 1.0)
-    apart = 2 * log_ratio(safe, jnp.where(low > 0, low, safe))
+    rate = xp.asarray(rate, dtype=float)
+    high, low = xp.maximum(a, b), xp.minimum(a, b)
+    safe = xp.where(high > 0, high, 1.0)
+    apart = 2 * log_ratio(safe, xp.where(low > 0, low, safe))
     equal = apart == 0
-    gap = jnp.where(equal, 1.0, apart)
-    shrunk = jnp.where(rate > 0, -jnp.expm1(-rate * gap) / jnp.where(rate > 0, rate, 1.0), gap)
-    ratio = jnp.where(equal, 1.0, -jnp.expm1(-gap) / shrunk)
-    ratio = jnp.where(low > 0, ratio, rate)
-    return jnp.where(high > 0, safe ** (2 - 2 * rate) * ratio, jnp.where(rate == 1, 1.0, 0.0))
+    gap = xp.where(equal, 1.0, apart)
+    shrunk = xp.where(rate > 0, -xp.expm1(-rate * gap) / xp.where(rate > 0, rate, 1.0), gap)
+    ratio = xp.where(equal, 1.0, -xp.expm1(-gap) / shrunk)
+    ratio = xp.where(low > 0, ratio, rate)
+    return xp.where(high > 0, safe ** (2 - 2 * rate) * ratio, xp.where(rate == 1, 1.0, 0.0))
 
 
-@jax.jit
+@formula
 def log_ratio(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""$\ln(a/b)$ of positive numbers, exact to rounding for close ones too."""
-    a, b = jnp.broadcast_arrays(a, b)
-    high, low = jnp.maximum(a, b), jnp.minimum(a, b)
+    a, b = xp.broadcast_arrays(a, b)
+    high, low = xp.maximum(a, b), xp.minimum(a, b)
     share = (high - low) / high
     near = share < 0.5
     quotient = high / low
-    far = jnp.where(jnp.isfinite(quotient), jnp.log(quotient), jnp.log(high) - jnp.log(low))
-    size = jnp.where(near, -jnp.log1p(-jnp.where(near, share, 0.0)), far)
-    return jnp.where(a >= b, size, -size)
+    far = xp.where(xp.isfinite(quotient), xp.log(quotient), xp.log(high) - xp.log(low))
+    size = xp.where(near, -xp.log1p(-xp.where(near, share, 0.0)), far)
+    return xp.where(a >= b, size, -size)
 
 
 def pair_slope(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
@@ -60,20 +58,20 @@ def pair_slope(u: Float[Array, "..."], rate: Any) -> Float[Array, "..."]:
     Equal to $(1 + \coth u) - r(1 + \coth ru)$, which is taken without cancellation far to the left of zero, where it
     is small.
     """
-    rate = jnp.asarray(rate, dtype=float)
-    size = jnp.maximum(jnp.abs(u), 0.5)
+    rate = xp.asarray(rate, dtype=float)
+    size = xp.maximum(xp.abs(u), 0.5)
     small = (_bernoulli(2 * rate * size) - _bernoulli(2 * size)) / size
     near = 1 - rate + langevin(u) - rate * langevin(rate * u)
-    return jnp.where(u < -0.5, small, near)
+    return xp.where(u < -0.5, small, near)
 
 
 def _bernoulli(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """$x/(e^x - 1)$ for $x \\ge 0$."""
-    safe = jnp.where(x > 0, x, 1.0)
-    return jnp.where(x > 0, safe * jnp.exp(-safe) / -jnp.expm1(-safe), 1.0)
+    safe = xp.where(x > 0, x, 1.0)
+    return xp.where(x > 0, safe * xp.exp(-safe) / -xp.expm1(-safe), 1.0)
 
 
-@jax.jit
+@formula
 def eigenvalue_difference(values: Float[Array, " modes"], rate: Any) -> Float[Array, "modes modes modes"]:
     r"""$T_{ijk} = (\lambda(x_i, x_k) - \lambda(x_j, x_k))/(x_i - x_j)$, with $x = s^2$, of the normalised eigenvalues.
 
@@ -93,14 +91,14 @@ def eigenvalue_difference(values: Float[Array, " modes"], rate: Any) -> Float[Ar
     squares = values**2
     i, j = np.triu_indices(size)
     one, other = values[i], values[j]
-    near = jnp.abs(log_ratio(one, other)) < CLOSE
-    between = squares[j][:, None] + (squares[i] - squares[j])[:, None] * (0.5 + 0.5 * jnp.asarray(NODES))
-    between = jnp.where(near[:, None], between, squares[i][:, None])
-    root = jnp.sqrt(between)[:, :, None]
+    near = xp.abs(log_ratio(one, other)) < CLOSE
+    between = squares[j][:, None] + (squares[i] - squares[j])[:, None] * (0.5 + 0.5 * xp.asarray(NODES))
+    between = xp.where(near[:, None], between, squares[i][:, None])
+    root = xp.sqrt(between)[:, :, None]
     slopes = pair_eigenvalue(root, values, rate) * pair_slope(log_ratio(root, values), rate) / (2 * root**2)
-    mean = jnp.einsum("n,pnk->pk", 0.5 * jnp.asarray(WEIGHTS), slopes)
+    mean = xp.einsum("n,pnk->pk", 0.5 * xp.asarray(WEIGHTS), slopes)
     table = pair_eigenvalue(values[:, None], values[None], rate)
     gap = (one - other) * (one + other)
-    far = (table[i] - table[j]) / jnp.where(near, 1.0, gap)[:, None]
-    pairs = jnp.where(near[:, None], mean, far)
-    return jnp.zeros((size, size, size)).at[i, j].set(pairs).at[j, i].set(pairs)
+    far = (table[i] - table[j]) / xp.where(near, 1.0, gap)[:, None]
+    pairs = xp.where(near[:, None], mean, far)
+    return put(put(xp.zeros((size, size, size)), (i, j), pairs), (j, i), pairs)

@@ -8,12 +8,10 @@ no special case.
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, check_number, check_shape, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, check_number, check_shape, entry, formula, is_concrete, xp
 from deeplinear.geometry._metric import checked_point
 from deeplinear.geometry._pair_eigenvalues import log_ratio
 
@@ -31,17 +29,17 @@ def power_difference(a: Any, b: Any, exponent: Any) -> Float[Array, "..."]:
         >>> round(float(power_difference(4.0, 9.0, 0.5)), 12), float(power_difference(4.0, 4.0, 0.5))
         (0.2, 0.25)
     """
-    return _power_difference(*(jnp.asarray(v, dtype=float) for v in (a, b, exponent)))
+    return _power_difference(*(xp.asarray(v, dtype=float) for v in (a, b, exponent)))
 
 
-@jax.jit
+@formula
 def _power_difference(a: Array, b: Array, exponent: Array) -> Float[Array, "..."]:
-    first, second, p = jnp.broadcast_arrays(a, b, exponent)
-    high, low = jnp.maximum(first, second), jnp.minimum(first, second)
+    first, second, p = xp.broadcast_arrays(a, b, exponent)
+    high, low = xp.maximum(first, second), xp.minimum(first, second)
     apart = log_ratio(high, low)
     equal = apart == 0
-    gap = jnp.where(equal, 1.0, apart)
-    return high ** (p - 1) * jnp.where(equal, p, jnp.expm1(-p * gap) / jnp.expm1(-gap))
+    gap = xp.where(equal, 1.0, apart)
+    return high ** (p - 1) * xp.where(equal, p, xp.expm1(-p * gap) / xp.expm1(-gap))
 
 
 @entry
@@ -58,8 +56,8 @@ def power_derivative(matrix: Any, direction: Any, exponent: float) -> Matrix:
 
     Example:
         >>> power_derivative(jnp.diag(jnp.array([4.0, 9.0])), jnp.ones((2, 2)), 0.5).round(12)
-        Array([[0.25      , 0.2       ],
-               [0.2       , 0.16666667]], dtype=float64)
+        array([[0.25      , 0.2       ],
+               [0.2       , 0.16666667]])
     """
     where = "power_derivative"
     point, vector = checked_point(where, "matrix", matrix), checked_point(where, "direction", direction)
@@ -72,10 +70,10 @@ def power_derivative(matrix: Any, direction: Any, exponent: float) -> Matrix:
     return found
 
 
-@jax.jit
+@formula
 def _power_derivative(point: Matrix, vector: Matrix, exponent: Any) -> tuple[Matrix, Float[Array, ""]]:
     """The derivative, and the smallest eigenvalue."""
-    values, vectors = jnp.linalg.eigh((point + point.T) / 2)
+    values, vectors = xp.linalg.eigh((point + point.T) / 2)
     weights = power_difference(values[:, None], values[None], exponent)
     return vectors @ (weights * (vectors.T @ ((vector + vector.T) / 2) @ vectors)) @ vectors.T, values[0]
 
@@ -104,12 +102,12 @@ def gram_power_derivative(point: Any, direction: Any, exponent: float) -> tuple[
     return found
 
 
-@jax.jit
+@formula
 def _gram_power_derivative(
     matrix: Matrix, vector: Matrix, exponent: Any
 ) -> tuple[tuple[Matrix, Matrix], Float[Array, " modes"]]:
     """The derivatives, and the singular values."""
-    left, values, right_t = jnp.linalg.svd(matrix)
+    left, values, right_t = xp.linalg.svd(matrix)
     seen = left.T @ vector @ right_t.T
     weights = power_difference(values[:, None] ** 2, values[None] ** 2, exponent)
     outer, inner = seen * values, values[:, None] * seen

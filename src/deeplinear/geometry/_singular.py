@@ -11,15 +11,21 @@ decomposition is needed while the flow is followed, products of matrices alone, 
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, is_concrete
-from deeplinear.geometry._energies import AbstractSpectralEnergy, FreeEnergy, Scaled
-from deeplinear.geometry._metric import Metric, checked_point
-from deeplinear.models import AbstractLoss
+from deeplinear.core import Array, HypothesisError, Matrix, check_shape, entry, formula, is_concrete, over, xp
+from deeplinear.geometry._energies import (
+    AbstractSpectralEnergy,
+    FreeEnergy,
+    NegativeEntropy,
+    PowerEnergy,
+    Scaled,
+    SpectralEnergy,
+    SpectralFreeEnergy,
+)
+from deeplinear.geometry._metric import Metric, Stack, checked_point
+from deeplinear.models import AbstractLoss, Completion, SquaredDistance
 
 DISTINCT = 1e-10
 """Singular values are distinct if the logarithms of neighbours differ by more than this."""
@@ -43,7 +49,7 @@ class SingularDerivative(NamedTuple):
 def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
     r"""Derivatives of singular values and vectors along a path through a matrix.
 
-    They belong to the decomposition that `jnp.linalg.svd` gives; a change of the signs of its vectors changes the signs
+    They belong to the decomposition that `xp.linalg.svd` gives; a change of the signs of its vectors changes the signs
     of the entries of $\Omega$ and $\Psi$.
 
     Args:
@@ -58,7 +64,7 @@ def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
 
     Example:
         >>> singular_derivative(jnp.diag(jnp.array([2.0, 1.0])), jnp.array([[0.5, 3.0], [0.0, 0.25]])).values
-        Array([0.5 , 0.25], dtype=float64)
+        array([0.5 , 0.25])
     """
     where = "singular_derivative"
     x, z = checked_point(where, "point", point), checked_point(where, "velocity", velocity)
@@ -69,15 +75,15 @@ def singular_derivative(point: Any, velocity: Any) -> SingularDerivative:
     return found
 
 
-@jax.jit
+@formula
 def _derivative(x: Matrix, z: Matrix) -> tuple[SingularDerivative, Float[Array, " modes"]]:
-    left, values, right_t = jnp.linalg.svd(x)
+    left, values, right_t = xp.linalg.svd(x)
     seen = left.T @ z @ right_t.T
-    same = jnp.eye(values.shape[0], dtype=bool)
+    same = xp.eye(values.shape[0], dtype=bool)
     apart = (values[None] - values[:, None]) * (values[None] + values[:, None])
-    weights = jnp.where(same, 0.0, 1.0 / jnp.where(same, 1.0, apart))
+    weights = xp.where(same, 0.0, 1.0 / xp.where(same, 1.0, apart))
     found = SingularDerivative(
-        jnp.diagonal(seen),
+        xp.diagonal(seen),
         weights * (seen * values + values[:, None] * seen.T),
         weights * (values[:, None] * seen + seen.T * values),
     )
@@ -107,26 +113,73 @@ def spectrum_gap(values: np.ndarray) -> float:
     return float(np.min(np.diff(np.sort(np.log(values))), initial=np.inf))
 
 
-def log_gap(logs: Float[Array, " modes"]) -> Float[Array, ""]:
+def log_gap(logs: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
     """Smallest difference of two logarithms of singular values; infinite if there is one value only."""
-    return jnp.min(-jnp.diff(-jnp.sort(-logs)), initial=np.inf)
+    return xp.min(xp.diff(xp.sort(logs, axis=-1), axis=-1), axis=-1, initial=np.inf)
 
 
-def seen_gradient(energy: AbstractLoss, left: Matrix, values: Float[Array, " modes"], right: Matrix) -> Matrix:
+def gradients(energy: AbstractLoss, points: Stack) -> Stack:
+    """Gradients of an energy at a point or at stacked ones: at once for the energies that are elementwise."""
+    if points.ndim == 2:
+        return energy.gradient(points)
+    if isinstance(energy, SquaredDistance):
+        return points - energy.target
+    if isinstance(energy, Completion):
+        return energy.mask * (points - energy.target)
+    if isinstance(energy, Scaled):
+        return energy.factor * gradients(energy.energy, points)
+    if isinstance(energy, FreeEnergy):
+        return gradients(energy.energy, points) + gradients(energy.entropic, points) / energy.beta
+    if isinstance(energy, AbstractSpectralEnergy):
+        left, values, right_t = xp.linalg.svd(points)
+        return (left * spectral_slopes(energy, values)[..., None, :]) @ right_t
+    return over(energy.gradient)(points)
+
+
+def spectral_slopes(
+    energy: AbstractSpectralEnergy, values: Float[Array, "*batch modes"]
+) -> Float[Array, "*batch modes"]:
+    """Derivatives of a spectral energy by the singular values, of one spectrum or of stacked ones."""
+    if isinstance(energy, SpectralFreeEnergy):
+        return spectral_slopes(energy.energy, values) + spectral_slopes(energy.entropic, values) / energy.beta
+    if values.ndim == 1 or isinstance(energy, PowerEnergy | SpectralEnergy | NegativeEntropy):
+        return energy.spectral_gradient(values)
+    flat = over(energy.spectral_gradient)(values.reshape(-1, values.shape[-1]))
+    return flat.reshape(values.shape)
+
+
+def energy_values(energy: AbstractLoss, points: Stack) -> Float[Array, "*batch"]:
+    """Values of an energy at stacked points: at once for the energies that are sums over entries."""
+    if isinstance(energy, SquaredDistance | Completion):
+        weights = 1.0 if isinstance(energy, SquaredDistance) else energy.mask
+        return 0.5 * xp.sum((weights * (points - energy.target)) ** 2, axis=(-2, -1))
+    flat = points.reshape(-1, *points.shape[-2:])
+    return over(energy.value)(flat).reshape(points.shape[:-2])
+
+
+def seen_gradient(energy: AbstractLoss, left: Stack, values: Float[Array, "*batch modes"], right: Stack) -> Stack:
     r"""$U^\top\,\nabla E(USV^\top)\,V$ without a decomposition, unchecked; what is spectral costs no product either."""
     if isinstance(energy, Scaled):
         return energy.factor * seen_gradient(energy.energy, left, values, right)
     if isinstance(energy, FreeEnergy):
-        force = jnp.diag(energy.entropic.spectral_gradient(values)) / energy.beta
+        force = _diagonal(spectral_slopes(energy.entropic, values)) / energy.beta
         return seen_gradient(energy.energy, left, values, right) + force
     if isinstance(energy, AbstractSpectralEnergy):
-        return jnp.diag(energy.spectral_gradient(values))
-    return left.T @ energy.gradient((left * values) @ right.T) @ right
+        return _diagonal(spectral_slopes(energy, values))
+    return _turned(left) @ gradients(energy, (left * values[..., None, :]) @ _turned(right)) @ right
+
+
+def _diagonal(values: Float[Array, "*batch modes"]) -> Stack:
+    return values[..., None] * np.eye(values.shape[-1])
+
+
+def _turned(stack: Stack) -> Stack:
+    return xp.swapaxes(stack, -1, -2)
 
 
 def singular_field(
-    metric: Metric, energy: AbstractLoss, left: Matrix, logs: Float[Array, " modes"], right: Matrix
-) -> tuple[Matrix, Float[Array, " modes"], Matrix, Float[Array, ""]]:
+    metric: Metric, energy: AbstractLoss, left: Stack, logs: Float[Array, "*batch modes"], right: Stack
+) -> tuple[Stack, Float[Array, "*batch modes"], Stack, Float[Array, "*batch"]]:
     r"""$\dot U$, $\mathrm d\ln s/\mathrm dt$, $\dot V$ and the speed of $\dot X = -A_L[X](\nabla E)$, unchecked.
 
     With $F = U^\top\nabla E\,V$ and $c_{ij} = 1/(s_i^{2/L} - s_j^{2/L})$ (in the limit $1/(2\ln(s_i/s_j))$ times the
@@ -140,24 +193,24 @@ def singular_field(
         logs: $\ln s$, distinct.
         right: $V$.
     """
-    values = jnp.exp(logs)
+    values = xp.exp(logs)
     seen = seen_gradient(energy, left, values, right)
     rate = metric.rate
-    apart = 2 * (logs[:, None] - logs)
-    shrunk = jnp.where(rate > 0, jnp.expm1(rate * apart) / jnp.where(rate > 0, rate, 1.0), apart)
+    apart = 2 * (logs[..., :, None] - logs[..., None, :])
+    shrunk = xp.where(rate > 0, xp.expm1(rate * apart) / xp.where(rate > 0, rate, 1.0), apart)
     same = apart == 0
-    scaled = metric.scale * jnp.exp(-2 * rate * logs)
-    weights = jnp.where(same, 0.0, scaled / jnp.where(same, 1.0, shrunk))
-    slopes = scaled * values * jnp.diagonal(seen)
-    outer, inner = seen * values, values[:, None] * seen
-    turn_left, turn_right = weights * (outer + outer.T), weights * (inner + inner.T)
+    scaled = metric.scale * xp.exp(-2 * rate * logs)
+    weights = xp.where(same, 0.0, scaled[..., None, :] / xp.where(same, 1.0, shrunk))
+    own = xp.diagonal(seen, axis1=-2, axis2=-1)
+    slopes = scaled * values * own
+    outer, inner = seen * values[..., None, :], values[..., :, None] * seen
+    turn_left, turn_right = weights * (outer + _turned(outer)), weights * (inner + _turned(inner))
     squares = values**2
-    power = jnp.sum(weights * (squares[:, None] - squares) * seen**2) + jnp.sum(
-        scaled * squares * jnp.diagonal(seen) ** 2
-    )
-    return left @ turn_left, -slopes, right @ turn_right, jnp.sqrt(jnp.maximum(power, 0.0))
+    gaps = squares[..., :, None] - squares[..., None, :]
+    power = xp.sum(weights * gaps * seen**2, axis=(-2, -1)) + xp.sum(scaled * squares * own**2, axis=-1)
+    return left @ turn_left, -slopes, right @ turn_right, xp.sqrt(xp.maximum(power, 0.0))
 
 
-def orthonormalised(matrix: Matrix) -> Matrix:
+def orthonormalised(matrix: Stack) -> Stack:
     r"""One Newton step to the nearest orthogonal matrix: a defect $\varepsilon$ becomes $\tfrac34\varepsilon^2$."""
-    return matrix @ (1.5 * jnp.eye(matrix.shape[1]) - 0.5 * (matrix.T @ matrix))
+    return matrix @ (1.5 * np.eye(matrix.shape[-1]) - 0.5 * (_turned(matrix) @ matrix))

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -28,7 +26,10 @@ from deeplinear.core import (
     check_shape,
     checked_params,
     entry,
+    formula,
     integrate,
+    put,
+    xp,
 )
 from deeplinear.geometry._exponential import (
     COMPLETE,
@@ -37,7 +38,6 @@ from deeplinear.geometry._exponential import (
     SMALLEST,
     STEPS,
     checked_times,
-    padded_times,
     travelled,
 )
 from deeplinear.geometry._fibres import BALANCED, balanced_layers
@@ -121,20 +121,16 @@ def balanced_geodesic(
     ts = checked_times(where, times)
     check_number(where, "rtol", rtol, above=0.0, at_most=1e-2)
     check_number(where, "atol", atol, above=0.0)
-    many = padded_times(np.asarray(ts))
-    found = _climb(layers, moves, many, jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float))
-    seen = [np.asarray(ts), *(np.asarray(part)[: len(ts)] for part in found.states)]
+    found = _climb(layers, moves, ts, rtol, atol)
     if bool(found.finished) and int(found.event) < 0:
-        kept = (jnp.asarray(part, dtype=float) for part in seen)
-        return BalancedGeodesic(*kept, end_time=found.time, steps=found.steps, status=COMPLETE)
+        return BalancedGeodesic(ts, *found.states, end_time=found.time, steps=found.steps, status=COMPLETE)
+    seen = [np.asarray(part) for part in (ts, *found.states)]
     reached = seen[0] < float(found.time)
     if int(found.event) != PASSED:
         rest = [np.asarray(part)[None] for part in (found.time, *found.end)]
     else:
         rest = [part[:0] for part in seen] if np.any(reached) else [np.asarray(x)[None] for x in (0.0, layers, moves)]
-    kept = (
-        jnp.asarray(np.concatenate([part[reached], more]), dtype=float) for part, more in zip(seen, rest, strict=True)
-    )
+    kept = (np.concatenate([part[reached], more]) for part, more in zip(seen, rest, strict=True))
     status = SINGULAR if int(found.event) >= 0 else LIMIT
     return BalancedGeodesic(*kept, end_time=found.time, steps=found.steps, status=status)
 
@@ -178,7 +174,7 @@ def line_defect(start: Any, end: Any) -> Float[Array, " hidden"]:
 
     Example:
         >>> line_defect((jnp.eye(2), jnp.eye(2)), (2 * jnp.eye(2), 2 * jnp.eye(2)))
-        Array([0.], dtype=float64)
+        array([0.])
     """
     where = "line_defect"
     first, last = _checked_layers(where, "start", start), _checked_layers(where, "end", end)
@@ -212,8 +208,8 @@ def frame_line_defect(
             f"{where}: end_turns must hold {len(turns)} matrices, as turns does, but holds {len(last) + 1}."
         )
     check_shape(where, "end_turns[0]", last[0], first[0].shape)
-    values, others = as_array(strengths, float), jnp.asarray(end_strengths, dtype=float)
-    frames = [[jnp.asarray(turn, dtype=float) for turn in some] for some in (turns, end_turns)]
+    values, others = as_array(strengths, float), xp.asarray(end_strengths, dtype=float)
+    frames = [[xp.asarray(turn, dtype=float) for turn in some] for some in (turns, end_turns)]
     return _frame_line_defect(values, others, *frames)
 
 
@@ -243,10 +239,10 @@ def straight_line_end(strengths: Any, turns: Sequence[Any], end_strengths: Any, 
     where = "straight_line_end"
     balanced_layers(strengths, turns)
     relative = [checked_point(where, name, value) for name, value in (("even", even), ("odd", odd))]
-    size = jnp.asarray(turns[0]).shape[0]
+    size = xp.asarray(turns[0]).shape[0]
     for name, value in zip(("even", "odd"), relative, strict=True):
         check_shape(where, name, value, (size, size))
-    frames = _followed([jnp.asarray(turn, dtype=float) for turn in turns], relative)
+    frames = _followed([xp.asarray(turn, dtype=float) for turn in turns], relative)
     return balanced_layers(end_strengths, frames)
 
 
@@ -269,7 +265,7 @@ def direction_defect(params: Any, covector: Any) -> Float[Array, " hidden"]:
 
     Example:
         >>> direction_defect((jnp.eye(2), jnp.eye(2)), jnp.array([[1.0, 2.0], [0.0, 1.0]])).round(9)
-        Array([5.65685425], dtype=float64)
+        array([5.65685425])
     """
     where = "direction_defect"
     layers = _checked_layers(where, "params", params)
@@ -278,39 +274,39 @@ def direction_defect(params: Any, covector: Any) -> Float[Array, " hidden"]:
     return _direction_defect(layers, vector)
 
 
-@jax.jit
+@formula
 def _imbalances(layers: Float[Array, "times layers size size"]) -> Float[Array, " times"]:
     above, below = layers[:, 1:], layers[:, :-1]
     gaps = _turned(above) @ above - below @ _turned(below)
-    return jnp.max(jnp.linalg.norm(gaps, axis=(-2, -1)), axis=1, initial=0.0)
+    return xp.max(xp.linalg.norm(gaps, axis=(-2, -1)), axis=1, initial=0.0)
 
 
-@jax.jit
+@formula
 def _first_norm(velocities: Float[Array, "times layers size size"]) -> Float[Array, ""]:
-    return jnp.linalg.norm(velocities[0])
+    return xp.linalg.norm(velocities[0])
 
 
-@jax.jit
+@formula
 def _line_defect(first: Layers, last: Layers) -> Float[Array, " hidden"]:
     mixed = _even(_turned(last[1:]) @ first[1:] - last[:-1] @ _turned(first[:-1]))
-    return 2 * jnp.linalg.norm(mixed, axis=(1, 2))
+    return 2 * xp.linalg.norm(mixed, axis=(1, 2))
 
 
-@jax.jit
+@formula
 def _frame_line_defect(
     values: Float[Array, " modes"], others: Float[Array, " modes"], turns: list[Matrix], end_turns: list[Matrix]
 ) -> Float[Array, " hidden"]:
-    relative = jnp.stack([b.T @ a for a, b in zip(turns, end_turns, strict=True)])
+    relative = xp.stack([b.T @ a for a, b in zip(turns, end_turns, strict=True)])
     maps = relative[1:-1] * values / others[:, None]
-    return jnp.linalg.norm(_even((relative[2:] - relative[:-2]) @ _turned(maps)), axis=(1, 2))
+    return xp.linalg.norm(_even((relative[2:] - relative[:-2]) @ _turned(maps)), axis=(1, 2))
 
 
-@jax.jit
+@formula
 def _followed(turns: list[Matrix], relative: list[Matrix]) -> list[Matrix]:
     return [turn @ relative[k % 2].T for k, turn in enumerate(turns)]
 
 
-@jax.jit
+@formula
 def _direction_defect(stack: Layers, covector: Matrix) -> Float[Array, " hidden"]:
     layers = tuple(stack)
     model = DeepLinear((stack.shape[1],) * (len(layers) + 1))
@@ -318,32 +314,32 @@ def _direction_defect(stack: Layers, covector: Matrix) -> Float[Array, " hidden"
     return balancedness(model.pullback(layers, memo, covector))
 
 
-@eqx.filter_jit
+@formula
 def _climb(layers: Layers, moves: Layers, times: Float[Array, " times"], rtol: Any, atol: Any) -> Any:
     depth = layers.shape[0]
     share = SMALLEST ** (1 / depth)
-    bound = share * jnp.linalg.svd(layers[0], compute_uv=False)[0]
+    bound = share * xp.linalg.svd(layers[0], compute_uv=False)[0]
 
-    side = jnp.sign(jnp.linalg.det(layers[0]))
+    side = xp.sign(xp.linalg.det(layers[0]))
 
     def ended(state: tuple[Layers, Layers]) -> Any:
-        values = jnp.linalg.svd(state[0][0], compute_uv=False)
-        return (values[-1] < jnp.maximum(share * values[0], bound)) & (depth > 1)
+        values = xp.linalg.svd(state[0][0], compute_uv=False)
+        return (values[-1] < xp.maximum(share * values[0], bound)) & (depth > 1)
 
     def passed(state: tuple[Layers, Layers]) -> Any:
-        return (jnp.sign(jnp.linalg.det(state[0][0])) != side) & (depth > 1)
+        return (xp.sign(xp.linalg.det(state[0][0])) != side) & (depth > 1)
 
     def field(state: tuple[Layers, Layers]) -> tuple[Layers, Layers]:
         layers, moves = state
-        outside = jnp.zeros((1, *layers.shape[1:]))
-        held = jnp.concatenate([outside, _multipliers(layers, moves), outside])
+        outside = xp.zeros((1, *layers.shape[1:]))
+        held = xp.concatenate([outside, _multipliers(layers, moves), outside])
         return moves, layers @ held[:-1] - held[1:] @ layers
 
     start = layers, moves
     return integrate(field, start, times, rtol=rtol, atol=atol, events=(ended, passed), steps=STEPS)
 
 
-@jax.jit
+@formula
 def _multipliers(layers: Layers, moves: Layers) -> Float[Array, "hidden size size"]:
     r"""Solution of $(C_l + D_l)S_l + S_l(C_l + D_l) - 2W_{l+1}^\top S_{l+1}W_{l+1} - 2W_lS_{l-1}W_l^\top = 2F_l$.
 
@@ -351,28 +347,36 @@ def _multipliers(layers: Layers, moves: Layers) -> Float[Array, "hidden size siz
     """
     hidden, size = layers.shape[0] - 1, layers.shape[1]
     if hidden == 0:
-        return jnp.zeros((0, size, size))
+        return xp.zeros((0, size, size))
     grams = _turned(layers[1:]) @ layers[1:] + layers[:-1] @ _turned(layers[:-1])
-    identity = jnp.eye(size)
-    own = jax.vmap(lambda gram: jnp.kron(gram, identity) + jnp.kron(identity, gram))(grams)
-    across = jax.vmap(lambda layer: 2 * jnp.kron(layer, layer))(layers[1:-1])
-    system = jnp.zeros((hidden, size**2, hidden, size**2))
-    system = system.at[np.arange(hidden), :, np.arange(hidden)].set(own)
-    system = system.at[np.arange(1, hidden), :, np.arange(hidden - 1)].set(-across)
-    system = system.at[np.arange(hidden - 1), :, np.arange(1, hidden)].set(-_turned(across))
+    identity = xp.eye(size)
+    own = _kron(grams, identity) + _kron(identity, grams)
+    across = 2 * _kron(layers[1:-1], layers[1:-1])
+    system = xp.zeros((hidden, size**2, hidden, size**2))
+    every = slice(None)
+    system = put(system, (np.arange(hidden), every, np.arange(hidden)), own)
+    system = put(system, (np.arange(1, hidden), every, np.arange(hidden - 1)), -across)
+    system = put(system, (np.arange(hidden - 1), every, np.arange(1, hidden)), -_turned(across))
     forced = 2 * (moves[:-1] @ _turned(moves[:-1]) - _turned(moves[1:]) @ moves[1:])
-    solved = jnp.linalg.solve(system.reshape(hidden * size**2, hidden * size**2), forced.ravel())
+    solved = xp.linalg.solve(system.reshape(hidden * size**2, hidden * size**2), forced.ravel())
     return _even(solved.reshape(hidden, size, size))
 
 
-@jax.jit
+def _kron(one: Float[Array, "... size size"], other: Float[Array, "... size size"]) -> Array:
+    """Kronecker products of stacked matrices."""
+    both = one[..., :, None, :, None] * other[..., None, :, None, :]
+    size = both.shape[-1] * both.shape[-2]
+    return both.reshape(*both.shape[:-4], size, size)
+
+
+@formula
 def _leaving(layers: Layers, moves: Layers) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Largest change of an imbalance along a tangent, and the size of both that it is to be compared with."""
     first = _even(_turned(layers[1:]) @ moves[1:] - moves[:-1] @ _turned(layers[:-1]))
-    return jnp.max(jnp.abs(first), initial=0.0), jnp.linalg.norm(layers) * jnp.linalg.norm(moves)
+    return xp.max(xp.abs(first), initial=0.0), xp.linalg.norm(layers) * xp.linalg.norm(moves)
 
 
-@eqx.filter_jit
+@formula
 def _products(layers: Float[Array, "times layers size size"]) -> Float[Array, "times size size"]:
     product = layers[:, 0]
     for k in range(1, layers.shape[1]):
@@ -381,11 +385,11 @@ def _products(layers: Float[Array, "times layers size size"]) -> Float[Array, "t
 
 
 def _turned(stack: Float[Array, "*batch size size"]) -> Float[Array, "*batch size size"]:
-    return jnp.swapaxes(stack, -1, -2)
+    return xp.swapaxes(stack, -1, -2)
 
 
 def _even(stack: Float[Array, "*batch size size"]) -> Float[Array, "*batch size size"]:
-    return (stack + jnp.swapaxes(stack, -1, -2)) / 2
+    return (stack + xp.swapaxes(stack, -1, -2)) / 2
 
 
 def _checked_layers(where: str, name: str, params: Any) -> Layers:
@@ -397,14 +401,14 @@ def _checked_layers(where: str, name: str, params: Any) -> Layers:
     imbalance = float(relative_imbalance(layers))
     if imbalance > BALANCED:
         raise HypothesisError(f"{where}: {name} are balanced layers", imbalance, BALANCED, "balanced_lift gives such.")
-    return jnp.asarray(np.stack(layers), dtype=float)
+    return xp.asarray(np.stack(layers), dtype=float)
 
 
 def _checked_place(where: str, params: Any, tangent: Any) -> tuple[Layers, Layers]:
     """Balanced layers of full rank and a tangent of them, or a refusal."""
     layers = _checked_layers(where, "params", params)
     given = checked_params(where, "tangent", tangent)
-    moves = jnp.asarray(
+    moves = xp.asarray(
         np.stack([checked_point(where, f"tangent[{k}]", move) for k, move in enumerate(given)]), dtype=float
     )
     check_shape(where, "tangent", moves, layers.shape)
