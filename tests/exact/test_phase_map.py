@@ -61,16 +61,16 @@ def plain_three(target, left, values, right_t, lam, scale, t):
 
 
 @pytest.mark.covers("exact:F31", "exact:fig8", "exact:E24")
-def test_square_map_has_its_recorded_values_by_one_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solution is written down once for the 7,650 cells of three maps, not once for each."""
+def test_square_map_has_its_recorded_values_column_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solution is evaluated once for each of 51 relative scales, not once for each of 7,650 cells."""
     target, directions = setting("square")
-    written, propagated = [], _phase_map.propagated
-    monkeypatch.setattr(_phase_map, "propagated", lambda *given: written.append(1) or propagated(*given))
+    written, propagated_at = [], _phase_map.propagated_at
+    monkeypatch.setattr(_phase_map, "propagated_at", lambda *given: written.append(1) or propagated_at(*given))
     lams, scales = np.linspace(-9, 9, 51), np.concatenate([[0.1], np.linspace(0.4, 20, 48), [1.0]])
     times = [0.2, 1.0, 100.0]
     found = phase_map(target, directions, lams, scales, times)
     loss, distance = np.asarray(found.loss), np.asarray(found.kernel_distance)
-    assert len(written) == 1
+    assert len(written) == 51
     assert loss.shape == distance.shape == (3, 50, 51)
     zero = 25
     np.testing.assert_allclose(loss[0, -1, [zero, 50]], [0.47, 0.02], rtol=0.05)

@@ -18,6 +18,7 @@ ENERGY = "differentiates an energy of the user's"
 
 PROGRAMS: dict[str, dict[str, str]] = {
     "core": {},
+    "exact": {"adapter_layers": DRAWS},
     "geometry": {},
     "recurrent": {},
     "landscape": {"random_fill": DRAWS, "random_gauge": DRAWS},

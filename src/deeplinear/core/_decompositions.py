@@ -95,7 +95,7 @@ def are_tied(values: Float[Array, " modes"], shape: tuple[int, int]) -> Bool[Arr
 
 
 @differentiable
-def polar(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+def polar(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batch rows columns"]:
     """Return the matrix with orthonormal columns closest to a given one; its derivative does not mind equal values."""
     left, _, right_t = svd(matrix)
     return left @ right_t
@@ -105,13 +105,14 @@ def polar(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """Directions that two vanishing singular values leave open do not turn."""
     left, values, right_t = svd(primals[0])
-    moved = left.T @ tangents[0] @ right_t.T
-    sums = values[:, None] + values[None, :]
+    left_t, right = xp.swapaxes(left, -1, -2), xp.swapaxes(right_t, -1, -2)
+    moved = left_t @ tangents[0] @ right
+    sums = values[..., :, None] + values[..., None, :]
     vanish = sums <= np.finfo(float).tiny
-    turned = xp.where(vanish, 0.0, moved - moved.T) / xp.where(vanish, 1.0, sums)
+    turned = xp.where(vanish, 0.0, moved - xp.swapaxes(moved, -1, -2)) / xp.where(vanish, 1.0, sums)
     moved = left @ turned @ right_t
-    if left.shape[0] > left.shape[1]:  # columns leave the space they span
+    if left.shape[-2] > left.shape[-1]:  # columns leave the space they span
         shares = xp.where(values > 0, 1 / xp.where(values > 0, values, 1.0), 0.0)
-        outside = tangents[0] - left @ (left.T @ tangents[0])
-        moved = moved + (outside @ right_t.T * shares) @ right_t
+        outside = tangents[0] - left @ (left_t @ tangents[0])
+        moved = moved + (outside @ right * shares[..., None, :]) @ right_t
     return left @ right_t, moved

@@ -18,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from deeplinear.core._arrays import as_array
-from deeplinear.core._errors import check_size, is_concrete
+from deeplinear.core._errors import check_size, is_concrete, is_within_run
 from deeplinear.core._layers import checked_layer
 from deeplinear.core._xp import quietly
 
@@ -178,6 +178,8 @@ def entry(
 
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
+        if is_within_run():  # numbers that have been converted once
+            return function(*args, **options)
         many = names + [rest] * (len(args) - len(names))
         given = [converted(name, value) for name, value in zip(many, args, strict=False)]
         named = {name: converted(name, value) for name, value in options.items()}

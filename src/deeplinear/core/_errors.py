@@ -118,6 +118,11 @@ def within_run() -> Iterator[None]:
         _WITHIN.reset(token)
 
 
+def is_within_run() -> bool:
+    """Whether values pass unseen now; see `within_run`."""
+    return _WITHIN.get()
+
+
 def is_concrete(value: Any) -> bool:
     """Whether a value can be inspected now: it is no tracer of a transformation, nor a state within a run."""
     return not isinstance(value, Tracer) and not _WITHIN.get()

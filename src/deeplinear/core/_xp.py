@@ -20,6 +20,10 @@ import numpy as np
 Carry = TypeVar("Carry")
 
 
+PLAIN = (np.ndarray, np.generic, int, float, str, type(None))
+"""What is a number, or none, at first sight."""
+
+
 def _jax() -> Any:
     """JAX, if anything in this process has imported it: before that nothing can be an array of it."""
     return sys.modules.get("jax")
@@ -32,26 +36,21 @@ def is_program(*values: Any) -> bool:
         >>> is_program(np.ones(2), 1.0)
         False
     """
-    odd = [value for value in values if type(value) not in PLAIN]
-    jax = _jax() if odd else None
-    return jax is not None and any(_for_jax(value, jax) for value in odd)
-
-
-PLAIN = frozenset((np.ndarray, np.float64, np.int64, np.bool_, float, int, bool, str, type(None)))
-"""Types that are asked for most often and make no program."""
+    for value in values:
+        if not isinstance(value, PLAIN) and (jax := _jax()) is not None and _for_jax(value, jax):
+            return True
+    return False
 
 
 def _for_jax(value: Any, jax: Any) -> bool:
-    if isinstance(value, np.ndarray | np.generic | int | float | str | None):
-        return False
     if isinstance(value, jax.Array):
         return isinstance(value, jax.core.Tracer) or not _on_host(value)
     if isinstance(value, tuple | list):
-        return any(_for_jax(item, jax) for item in value)
+        return is_program(*value)
     if callable(value) and not hasattr(value, "__dataclass_fields__"):
         return False
     leaves = jax.tree.leaves(value)
-    return not (len(leaves) == 1 and leaves[0] is value) and any(_for_jax(leaf, jax) for leaf in leaves)
+    return not (len(leaves) == 1 and leaves[0] is value) and is_program(*leaves)
 
 
 def _on_host(array: Any) -> bool:
@@ -61,7 +60,7 @@ def _on_host(array: Any) -> bool:
 def as_numbers(value: Any) -> Any:
     """A value with the arrays of JAX in it, which must be numbers on the host, as NumPy's."""
     jax = _jax()
-    if jax is None or isinstance(value, np.ndarray | np.generic | int | float | str | None):
+    if jax is None or isinstance(value, PLAIN):
         return value
     if isinstance(value, jax.Array):
         return value if _is_key(value, jax) else np.asarray(value)

@@ -4,11 +4,10 @@ import math
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
-from deeplinear.core import Array, Params, check_count, check_number, entry
+from deeplinear.core import Array, Params, check_count, check_number, entry, xp
 
 
 class AdapterLambda(NamedTuple):
@@ -47,7 +46,7 @@ def adapter_lambda(width: int, rank: int, std: ArrayLike, *, as_printed: bool = 
     where = "adapter_lambda"
     _check_rank(where, width, rank, "width")
     check_number(where, "std", std, above=0)
-    size = jnp.asarray(std, dtype=float) ** 2
+    size = xp.asarray(std, dtype=float) ** 2
     return AdapterLambda(size if as_printed else width * size, 2 * math.sqrt(rank / width))
 
 
@@ -81,12 +80,12 @@ def adapter_layers(
     check_count(where, "shape[1]", inp, at_least=1)
     _check_rank(where, out, rank, "shape[0]")
     check_number(where, "std", std, above=0)
-    size = jnp.asarray(std, dtype=float)
+    size = xp.asarray(std, dtype=float)
     if balanced:
         second = size * math.sqrt(out) * jax.random.orthogonal(key, out, m=rank, dtype=size.dtype)
     else:
         second = size * jax.random.normal(key, (out, rank))
-    return jnp.zeros((rank, inp)), second
+    return xp.zeros((rank, inp)), second
 
 
 def _check_rank(where: str, width: int, rank: int, name: str) -> None:

@@ -8,16 +8,15 @@ entries the same holds where every observed entry that is not zero stands alone 
 run between unit vectors.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params
+from deeplinear.core import Array, Matrix, Params, as_array, over, xp
 from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
 from deeplinear.exact._layer_modes import layer_mode
 from deeplinear.exact._quadratic import quadratic
@@ -72,19 +71,22 @@ class AlignedSolution(AbstractSolution):
     def form(self) -> str:
         return "aligned modes"
 
-    def mode_strengths(self, t: ArrayLike) -> Float[Array, "modes depth"]:
-        """Layer strengths of every mode at a time."""
-        time = jnp.asarray(t, dtype=float)
-        return jax.vmap(lambda a, s, c: layer_mode(c * time[None], a, s)[0])(self.strengths, self.targets, self.rates)
+    def mode_strengths(self, t: ArrayLike) -> Float[Array, "*times modes depth"]:
+        """Layer strengths of every mode at a time, or at several."""
+        times = as_array(t, float)
+        found = over(lambda a, s, c: layer_mode(c * times, a, s))(self.strengths, self.targets, self.rates)
+        return xp.moveaxis(found, 0, -2)
 
-    def layers_at(self, t: Float[Array, ""]) -> Params:
+    def layers_at(self, t: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
         moved = self.mode_strengths(t) - self.strengths
         return tuple(
-            layer + (self.vectors[i + 1] * moved[:, i]) @ self.vectors[i].T for i, layer in enumerate(self.start)
+            layer + (self.vectors[i + 1] * moved[..., None, :, i]) @ self.vectors[i].T
+            for i, layer in enumerate(self.start)
         )
 
-    def product_at(self, t: Float[Array, ""]) -> Matrix:
-        return self.problem.product(self.layers_at(t))
+    def product_at(self, t: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
+        first, *rest = self.layers_at(t)
+        return functools.reduce(lambda product, layer: layer @ product, rest, first)
 
     def carried(self, times: Float[np.ndarray, " times"], last: Params, carry: bool) -> tuple[tuple[Any, ...], str]:
         return tuple(layer[None] for layer in last), EXACT_BASIS
@@ -111,11 +113,11 @@ def aligned(problem: Problem, params: Params) -> AlignedSolution:
     return AlignedSolution(
         problem,
         params,
-        {name: jnp.asarray(np.asarray(value), dtype=float) for name, value in residuals.items()},
-        tuple(jnp.asarray(v, dtype=float) for v in chains.vectors),
-        jnp.asarray(chains.strengths, dtype=float),
-        jnp.asarray(chains.targets, dtype=float),
-        jnp.asarray(chains.rates, dtype=float),
+        {name: xp.asarray(np.asarray(value), dtype=float) for name, value in residuals.items()},
+        tuple(xp.asarray(v, dtype=float) for v in chains.vectors),
+        xp.asarray(chains.strengths, dtype=float),
+        xp.asarray(chains.targets, dtype=float),
+        xp.asarray(chains.rates, dtype=float),
     )
 
 
@@ -127,7 +129,7 @@ def _singular_ends(problem: Problem, layers: list[np.ndarray]) -> tuple[Ends, di
     """Ends of the modes of a least-squares loss: singular vectors, chosen to fit the layers where they are free."""
     goal = quadratic(problem.loss)
     target, covariance = np.asarray(goal.target), np.asarray(goal.covariance)
-    product = np.asarray(problem.product(tuple(jnp.asarray(layer, dtype=float) for layer in layers)))
+    product = np.asarray(problem.product(tuple(xp.asarray(layer, dtype=float) for layer in layers)))
     modes = min(target.shape)
     left, values, right_t = np.linalg.svd(target)
     right = right_t.T

@@ -9,14 +9,23 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, as_array, check_count, check_finite, check_result, check_shape, entry, is_concrete
+from deeplinear.core import (
+    Array,
+    as_array,
+    check_count,
+    check_finite,
+    check_result,
+    check_shape,
+    entry,
+    fori_loop,
+    formula,
+    is_concrete,
+    xp,
+)
 from deeplinear.models import (
     AbstractInit,
     DeepLinear,
@@ -100,7 +109,7 @@ def layer_variances(init: AbstractInit, widths: Sequence[int]) -> Float[Array, "
 
     Example:
         >>> layer_variances(LeCun(), (40, 20, 10))
-        Array([0.025, 0.05 ], dtype=float64)
+        array([0.025, 0.05 ])
     """
     where = "layer_variances"
     inp, hidden, out = _widths(where, widths)
@@ -109,14 +118,14 @@ def layer_variances(init: AbstractInit, widths: Sequence[int]) -> Float[Array, "
     return _layer_variances(init, *(as_array(width, float) for width in (inp, hidden, out)))
 
 
-@eqx.filter_jit
+@formula
 def _layer_variances(
     init: AbstractInit, inp: Float[Array, ""], hidden: Float[Array, ""], out: Float[Array, ""]
 ) -> Float[Array, "2"]:
     if isinstance(init, Gaussian):
-        return jnp.broadcast_to(init.std**2, (2,))
+        return xp.broadcast_to(init.std**2, (2,))
     first, second = _rule_variances("layer_variances", init, hidden / inp, out / inp)
-    return jnp.stack([first, second]) / inp
+    return xp.stack([first, second]) / inp
 
 
 @entry
@@ -144,7 +153,7 @@ def balance_moments(widths: Sequence[int], variances: object, *, as_printed: boo
     return _moments(_variances(where, variances), float(inp), float(out), 4.0 if as_printed else 2.0)
 
 
-@jax.jit
+@formula
 def _moments(variances: Float[Array, "2"], inp: ArrayLike, out: ArrayLike, share: ArrayLike) -> BalanceMoments:
     first, second = variances
     base = out * second**2 + inp * first**2
@@ -175,18 +184,18 @@ def balance_spread(widths: Sequence[int], variances: object) -> BalanceSpread:
     return _spread(_variances(where, variances), *map(float, _widths(where, widths)))
 
 
-@jax.jit
+@formula
 def _spread(variances: Float[Array, "2"], inp: ArrayLike, hidden: ArrayLike, out: ArrayLike) -> BalanceSpread:
-    n0, n1, n2 = (jnp.asarray(n, dtype=float) for n in (inp, hidden, out))
+    n0, n1, n2 = (xp.asarray(n, dtype=float) for n in (inp, hidden, out))
     moments = _moments(variances, n0, n2, 2.0)
     first, second = variances
     upper = _upper_edge(n0, n1, n2, first, second)
     lower = -_upper_edge(n2, n1, n0, second, first)
-    operator = jnp.maximum(upper - moments.mean, moments.mean - lower)
-    frobenius = jnp.sqrt(n1 * (n1 + 1) * moments.off_diagonal)
-    size = jnp.abs(moments.mean)
-    relative = [jnp.where(size > 0, x / jnp.where(size > 0, size, 1.0), jnp.inf) for x in (operator, frobenius)]
-    return BalanceSpread(lower, upper, operator, frobenius, relative[0], relative[1] / jnp.sqrt(n1))
+    operator = xp.maximum(upper - moments.mean, moments.mean - lower)
+    frobenius = xp.sqrt(n1 * (n1 + 1) * moments.off_diagonal)
+    size = xp.abs(moments.mean)
+    relative = [xp.where(size > 0, x / xp.where(size > 0, size, 1.0), xp.inf) for x in (operator, frobenius)]
+    return BalanceSpread(lower, upper, operator, frobenius, relative[0], relative[1] / xp.sqrt(n1))
 
 
 @entry
@@ -211,7 +220,7 @@ def expected_lambda(init: Rule, k: ArrayLike, r: ArrayLike) -> Float[Array, "...
     return check_result("expected_lambda", _expected(init, *_ratios("expected_lambda", k, r)))
 
 
-@eqx.filter_jit
+@formula
 def _expected(init: AbstractInit, hidden: Float[Array, "..."], out: Float[Array, "..."]) -> Float[Array, "..."]:
     if isinstance(init, Glorot):  # without the difference of the two nearly equal terms
         return 2 * hidden * (out - 1) / ((hidden + out) * (hidden + 1))
@@ -242,7 +251,7 @@ def lambda_variance(init: Rule, k: ArrayLike, r: ArrayLike, *, as_printed: bool 
     return _off_diagonal(init, *_ratios("lambda_variance", k, r), as_printed)
 
 
-@eqx.filter_jit
+@formula(static_argnums=3)
 def _off_diagonal(
     init: AbstractInit, hidden: Float[Array, "..."], out: Float[Array, "..."], as_printed: bool
 ) -> Float[Array, "..."]:
@@ -274,19 +283,19 @@ def lambda_limits(init: Rule, k: ArrayLike, r: ArrayLike, *, as_printed: bool = 
     return _limits(init, *_ratios("lambda_limits", k, r), as_printed)
 
 
-@eqx.filter_jit
+@formula(static_argnums=3)
 def _limits(
     init: AbstractInit, hidden: Float[Array, "..."], out: Float[Array, "..."], as_printed: bool
 ) -> LambdaLimits:
-    one = jnp.ones_like(hidden * out)
+    one = xp.ones_like(hidden * out)
     if isinstance(init, Glorot):
         if as_printed:
-            return LambdaLimits(0 * one, 2 * one, 2 * one, 0 * one, -2 / (hidden + 1) * one, jnp.nan * one)
+            return LambdaLimits(0 * one, 2 * one, 2 * one, 0 * one, -2 / (hidden + 1) * one, xp.nan * one)
         equal, small, large = (hidden - 1) / (hidden + 1), -2 / (hidden + 1), 2 * hidden / (hidden + 1)
-        return LambdaLimits(equal * one, small * one, large * one, 0 * one, 0 * one, jnp.nan * one)
+        return LambdaLimits(equal * one, small * one, large * one, 0 * one, 0 * one, xp.nan * one)
     first, second = _powers("lambda_limits", init)
     leading = out / hidden * second
-    matched = 0 * one if isinstance(init, Scaled) else jnp.nan * one
+    matched = 0 * one if isinstance(init, Scaled) else xp.nan * one
     return LambdaLimits((second - first) * one, -first * one, leading, -first * one, leading, matched)
 
 
@@ -336,21 +345,21 @@ def lambda_sign_boundary(init: Rule, k: ArrayLike, *, as_printed: bool = False) 
     return check_result("lambda_sign_boundary", _boundary(init, hidden, as_printed))
 
 
-@eqx.filter_jit
+@formula(static_argnums=2)
 def _boundary(init: AbstractInit, hidden: Float[Array, "..."], as_printed: bool) -> Float[Array, "..."]:
     if isinstance(init, Glorot):
-        return hidden if as_printed else jnp.ones_like(hidden)
+        return hidden if as_printed else xp.ones_like(hidden)
     first, second = _powers("lambda_sign_boundary", init)
-    ratio = jnp.where(second > 0, first / jnp.where(second > 0, second, 1.0), jnp.inf)
-    return ratio * (jnp.ones_like(hidden) if as_printed and isinstance(init, Scaled) else hidden)
+    ratio = xp.where(second > 0, first / xp.where(second > 0, second, 1.0), xp.inf)
+    return ratio * (xp.ones_like(hidden) if as_printed and isinstance(init, Scaled) else hidden)
 
 
 def _powers(where: str, init: AbstractInit) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Variance times fan-in, for each layer."""
     if isinstance(init, LeCun):
-        return jnp.ones(()), jnp.ones(())
+        return xp.ones(()), xp.ones(())
     if isinstance(init, He):
-        return jnp.full((), 2.0), jnp.full((), 2.0)
+        return xp.full((), 2.0), xp.full((), 2.0)
     if isinstance(init, Scaled):
         first, second = _gains(where, init)
         return first**2, second**2
@@ -408,7 +417,7 @@ def _ratios(where: str, k: ArrayLike, r: ArrayLike) -> tuple[Float[Array, "..."]
     return pair[0], pair[1]
 
 
-@jax.jit
+@formula
 def _upper_edge(
     inp: Float[Array, ""],
     hidden: Float[Array, ""],
@@ -423,7 +432,7 @@ def _upper_edge(
     with $p$. Without a second layer it is the lower edge of one Marchenko-Pastur law, with the other sign.
     """
     only = second == 0
-    second = jnp.where(only, 1.0, second)
+    second = xp.where(only, 1.0, second)
 
     def falls(p: Array) -> Array:
         return first * p / (second * (1 + p) + first * p)
@@ -432,10 +441,10 @@ def _upper_edge(
         left, right = bracket
         middle = (left + right) / 2
         below = out * middle**2 + inp * falls(middle) ** 2 < hidden
-        return jnp.where(below, middle, left), jnp.where(below, right, middle)
+        return xp.where(below, middle, left), xp.where(below, right, middle)
 
-    bracket = (jnp.zeros(()), jnp.sqrt(hidden / out))
-    left, right = jax.lax.fori_loop(0, HALVINGS, halve, bracket)
+    bracket = (xp.zeros(()), xp.sqrt(hidden / out))
+    left, right = fori_loop(0, HALVINGS, halve, bracket)
     p = (left + right) / 2
     edge = out * second * (1 + p) - inp * first * (1 - falls(p)) + hidden * second * (1 + p) / p
-    return jnp.where(only, -first * jnp.maximum(jnp.sqrt(inp) - jnp.sqrt(hidden), 0.0) ** 2, edge)
+    return xp.where(only, -first * xp.maximum(xp.sqrt(inp) - xp.sqrt(hidden), 0.0) ** 2, edge)

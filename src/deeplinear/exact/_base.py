@@ -7,7 +7,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -16,19 +15,22 @@ from deeplinear.core import (
     RESULTS,
     Array,
     HypothesisError,
-    Matrix,
     Params,
     Stack,
     Trajectory,
     as_array,
+    as_numbers,
     check_number,
     check_shape,
     describe,
+    formula,
     is_concrete,
-    one_at_a_time,
+    is_program,
+    over,
+    xp,
 )
 from deeplinear.models import DeepLinear, Problem
-from deeplinear.probes import checked_probes, dimension_names, loss
+from deeplinear.probes import checked_probes, dimension_names, is_own, loss, values_of
 
 EXACT_BASIS = "as training gives it"
 """What is known of the hidden basis where nothing is left open."""
@@ -40,7 +42,7 @@ CLOSEST_BASIS = "closest to the start"
 """What is known of the hidden basis where it was not carried along."""
 
 WINDOW = 4096
-"""Times at which probes are evaluated in one batch."""
+"""Times at which layers are in memory together."""
 
 
 class AbstractSolution(eqx.Module):
@@ -56,12 +58,12 @@ class AbstractSolution(eqx.Module):
         """Which closed form this is, in words."""
 
     @abc.abstractmethod
-    def layers_at(self, t: Float[Array, ""]) -> Params:
-        """Layers at a time."""
+    def layers_at(self, t: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
+        """Layers at a time; numbers also at several, whose axes come first."""
 
     @abc.abstractmethod
-    def product_at(self, t: Float[Array, ""]) -> Matrix:
-        """End-to-end matrix at a time."""
+    def product_at(self, t: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
+        """End-to-end matrix at a time; numbers also at several, whose axes come first."""
 
     @abc.abstractmethod
     def carried(self, times: Float[np.ndarray, " times"], last: Params, carry: bool) -> tuple[tuple[Any, ...], str]:
@@ -70,9 +72,10 @@ class AbstractSolution(eqx.Module):
         `last` are the layers at the last time as `params` gives them; they are enough where only that one is asked for.
         """
 
-    def value_at(self, t: Float[Array, ""]) -> Float[Array, ""]:
-        """Loss at a time."""
-        return self.problem.value(self.layers_at(t))
+    def value_at(self, t: Float[Array, "*times"]) -> Float[Array, "*times"]:
+        """Loss at a time; numbers also at several."""
+        layers = self.layers_at(t)
+        return over(self.problem.value)(layers) if t.ndim else self.problem.value(layers)
 
     def params(self, t: ArrayLike) -> tuple[Array, ...]:
         """Layers at a time, or stacked over several.
@@ -112,32 +115,24 @@ class AbstractSolution(eqx.Module):
         clock = time.monotonic()
         moments = checked_times(where, times)
         found = checked_probes(
-            where,
-            probes,
-            self.problem,
-            False,
-            tuple(jnp.asarray(np.asarray(layer)[None], dtype=float) for layer in self.start),
+            where, probes, self.problem, False, tuple(np.asarray(layer, dtype=float)[None] for layer in self.start)
         )
-        parts, layers = [], self.start
+        parts, layers = [], ()
         for begin in range(0, len(moments), WINDOW):
             window = moments[begin : begin + WINDOW]
-            # Short windows are filled up, so that few lengths are compiled.
-            size = min(WINDOW, 1 << (len(window) - 1).bit_length())
-            padded = np.concatenate([window, np.full(size - len(window), window[-1])])
-            values, layers = _record(self, found, jnp.asarray(padded, dtype=float), None)
-            parts.append([np.asarray(value)[: len(window)] for value in values])
+            layers = self.params(window)
+            parts.append(_observed(found, self.problem, window, layers))
         values = {item.name: np.concatenate(part) for item, part in zip(found, zip(*parts, strict=True), strict=True)}
-        closest = layers
+        closest = tuple(np.asarray(layer)[-1] for layer in layers)
         layers, basis = self.carried(moments[-1:], closest, carry)
-        layers = tuple(jnp.asarray(np.asarray(layer)[-1], dtype=float) for layer in layers)
+        layers = tuple(np.asarray(layer)[-1] for layer in layers)
         blind = _blind(found, self.problem, moments[-1], closest, layers)
         if not all(blind):  # Probes that see the hidden basis are evaluated in that of training, if it is known.
             seeing = tuple(item for item, one in zip(found, blind, strict=True) if not one)
             if carry:
                 stack, basis = self.carried(moments, closest, carry)
-                stack = tuple(jnp.asarray(layer, dtype=float) for layer in stack)
-                again, _ = _record(self, seeing, jnp.asarray(moments, dtype=float), stack)
-                values |= {item.name: np.asarray(value) for item, value in zip(seeing, again, strict=True)}
+                again = _observed(seeing, self.problem, moments, stack)
+                values |= {item.name: value for item, value in zip(seeing, again, strict=True)}
             if basis != EXACT_BASIS:
                 basis += f"; in that basis too: {', '.join(item.name for item in seeing)}"
         return Trajectory(
@@ -174,38 +169,42 @@ def moments_of(t: ArrayLike) -> Float[Array, "*times"]:
     return times
 
 
-@one_at_a_time
+@formula
+def at_times(function: Callable[[Float[Array, "*times"]], Any], times: Float[Array, "*times"]) -> Any:
+    """A method of a solution at one time or at each of several; of numbers it takes all of them at once."""
+    return over(function)(times) if times.ndim and is_program(function, times) else function(times)
+
+
+def _observed(probes: tuple[Any, ...], problem: Problem, times: np.ndarray, layers: Stack) -> list[np.ndarray]:
+    """Probes of layers at times: our own by their formulas, others, which may be written for JAX, by one program."""
+    if all(map(is_own, probes)):
+        looks, own = as_numbers((probes, problem))
+        stack = as_numbers(layers)
+        rows = [values_of(looks, t, tuple(layer[k] for layer in stack), own) for k, t in enumerate(times)]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+    # Short windows are filled up, so that few lengths are compiled.
+    fill = (1 << (len(times) - 1).bit_length()) - len(times)
+    filled = jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], fill, axis=0)]), (times, layers))
+    return [np.asarray(value)[: len(times)] for value in _program(probes, problem, *filled)]
+
+
 @eqx.filter_jit
-def at_times(function: Callable[[Float[Array, ""]], Any], times: Float[Array, "*times"]) -> Any:
-    """A method of a solution at one time or at each of several, compiled once for all solutions of a shape."""
-    return jax.vmap(function)(times) if times.ndim else function(times)
-
-
-@one_at_a_time
-@eqx.filter_jit
-def _record(
-    solution: AbstractSolution, probes: tuple[Any, ...], times: Float[Array, " times"], layers: Stack | None
-) -> tuple[list[Array], Params]:
-    """Probes at all times, of given layers or of the solution's own; and the layers at the last."""
-
-    def at(t: Float[Array, ""], layers: Params | None) -> tuple[list[Array], Params]:
-        layers = solution.layers_at(t) if layers is None else layers
-        return [jnp.asarray(item(t, layers, solution.problem)) for item in probes], layers
-
-    values, layers = jax.vmap(at)(times, layers)
-    return values, tuple(layer[-1] for layer in layers)
+def _program(probes: tuple[Any, ...], problem: Problem, times: Float[Array, " times"], layers: Stack) -> list[Array]:
+    """Probes at all times."""
+    return jax.vmap(lambda t, layers: [xp.asarray(item(t, layers, problem)) for item in probes])(times, layers)
 
 
 def _blind(probes: tuple[Any, ...], problem: Problem, t: float, one: Params, other: Params) -> list[bool]:
     """Which probes do not see the difference between two hidden bases of one network."""
     if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
         return [True] * len(probes)
-    pairs = [
-        [np.asarray(item(jnp.asarray(np.asarray(t), dtype=float), layers, problem)) for layers in (one, other)]
-        for item in probes
+    both = tuple(np.stack(pair) for pair in zip(one, other, strict=True))
+    pairs = _observed(probes, problem, np.full(2, t), both)
+    sizes = [max(float(np.abs(pair[0]).max(initial=0.0)), 1e-300) for pair in pairs]
+    return [
+        bool(np.abs(pair[0] - pair[1]).max(initial=0.0) <= BLIND * size)
+        for pair, size in zip(pairs, sizes, strict=True)
     ]
-    sizes = [max(float(np.abs(a).max(initial=0.0)), 1e-300) for a, _ in pairs]
-    return [bool(np.abs(a - b).max(initial=0.0) <= BLIND * size) for (a, b), size in zip(pairs, sizes, strict=True)]
 
 
 def checked_times(where: str, times: Any) -> Float[np.ndarray, " times"]:

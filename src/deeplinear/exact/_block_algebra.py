@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, as_array, check_count, check_x64, entry, is_concrete
+from deeplinear.core import Array, as_array, check_count, check_x64, entry, formula, is_concrete, xp
 
 SMALLEST, LARGEST = 1e-300, 1e300  # of positive numbers: between them, sizes of a problem cannot overflow unseen
 DEEPEST = 1e15  # L - 2 still has its digits
@@ -73,8 +72,8 @@ def spread(array: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "
     if array.shape == shape:
         return array
     if is_concrete(array):
-        return jnp.asarray(np.broadcast_to(np.asarray(array), shape), dtype=array.dtype)
-    return jnp.broadcast_to(array, shape)
+        return xp.asarray(np.broadcast_to(np.asarray(array), shape), dtype=array.dtype)
+    return xp.broadcast_to(array, shape)
 
 
 def broadcast(where: str, **arrays: Float[Array, "..."]) -> list[Float[Array, "..."]]:
@@ -83,7 +82,7 @@ def broadcast(where: str, **arrays: Float[Array, "..."]) -> list[Float[Array, ".
         shape = np.broadcast_shapes(*(array.shape for array in arrays.values()))
         return [spread(array, shape) for array in arrays.values()]
     except ValueError:
-        shapes = ", ".join(f"{name} {jnp.shape(array)}" for name, array in arrays.items())
+        shapes = ", ".join(f"{name} {xp.shape(array)}" for name, array in arrays.items())
         raise ValueError(
             f"{where}: {', '.join(arrays)} must have shapes that broadcast against each other, but have {shapes}."
         ) from None
@@ -117,7 +116,7 @@ class BlockMatrix(eqx.Module):
     Example:
         >>> square = BlockMatrix(2.0, 1.0, 0.5, blocks=2, size=2) @ BlockMatrix(2.0, 1.0, 0.5, blocks=2, size=2)
         >>> square.dense()[0]
-        Array([5.5, 4.5, 3. , 3. ], dtype=float64)
+        array([5.5, 4.5, 3. , 3. ])
     """
 
     a: Float[Array, "*batch"]
@@ -201,7 +200,7 @@ class BlockMatrix(eqx.Module):
         a = a1 * a2 + (s - 1) * b1 * b2 + between
         b = a1 * b2 + a2 * b1 + (s - 2) * b1 * b2 + between
         c = a1 * c2 + a2 * c1 + (s - 1) * (b1 * c2 + b2 * c1) + (n - 2) * s * c1 * c2
-        return self._like(a, b if s > 1 else jnp.zeros_like(a), c)
+        return self._like(a, b if s > 1 else xp.zeros_like(a), c)
 
     def _like(self, a: Array, b: Array, c: Array) -> "BlockMatrix":
         return BlockMatrix(a, b, c, blocks=self.blocks, size=self.size)
@@ -214,16 +213,16 @@ class BlockMatrix(eqx.Module):
             )
 
 
-@eqx.filter_jit
+@formula
 def _dense(matrix: BlockMatrix) -> Float[Array, "*batch width width"]:
     member = np.arange(matrix.blocks * matrix.size)
     same = member[:, None] == member
     together = member[:, None] // matrix.size == member // matrix.size
     a, b, c = (entry[..., None, None] for entry in (matrix.a, matrix.b, matrix.c))
-    return jnp.where(same, a, jnp.where(together, b, c))
+    return xp.where(same, a, xp.where(together, b, c))
 
 
-@jax.jit
+@formula
 def _entries(
     first: Array, second: Array, third: Array, blocks: Array | float, size: Array | float
 ) -> tuple[Array, Array, Array]:
@@ -232,14 +231,14 @@ def _entries(
     shared = first + (blocks - 1) * second
     # One eigenvalue in place of a difference: without the third, nothing cancels.
     a = (shared + blocks * (size - 1) * third) / width
-    b = jnp.where(size > 1, (shared - blocks * third) / width, 0.0)
+    b = xp.where(size > 1, (shared - blocks * third) / width, 0.0)
     return a, b, (first - second) / width
 
 
-@jax.jit
+@formula
 def _alpha_m(scale: Array, m: Array, width: ArrayLike) -> tuple[Array, Array]:
-    finite = jnp.where(jnp.isinf(m), 1.0, m)
-    return scale * (1 + (width - 1) / m), scale * jnp.where(jnp.isinf(m), 1.0, (finite - 1) / finite)
+    finite = xp.where(xp.isinf(m), 1.0, m)
+    return scale * (1 + (width - 1) / m), scale * xp.where(xp.isinf(m), 1.0, (finite - 1) / finite)
 
 
 @entry

@@ -12,21 +12,17 @@ Gauss-Legendre panels tabulate it, and Newton's steps inside one panel invert it
 same. Where the first times would leave the range of numbers, the clock counts in another unit of time.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from deeplinear.core import Array, entry, is_concrete
+from deeplinear.core import Array, entry, fori_loop, formula, is_concrete, stop_gradient, xp
 from deeplinear.exact._block_algebra import BlockMatrix, alpha_m_eigenvalues, checked
 from deeplinear.exact._block_limit import BlockLimit, block_limit, block_limit_from, log_quotient
-from deeplinear.exact._shared_shapes import longer, seen
 
 PANELS = 2048
 NEWTON_STEPS = 8
@@ -38,7 +34,7 @@ EARLIEST = -1300.0  # no positive number is as small as e^{-1300}, even divided 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
-class _Clock(eqx.Module):
+class _Clock(NamedTuple):
     r"""The map between time and $\eta$ of one flow."""
 
     depth: Float[Array, ""]
@@ -52,136 +48,139 @@ class _Clock(eqx.Module):
 
     def displacement(self, eta: Array) -> Array:
         """a at given eta."""
-        size = jax.nn.softplus(-eta)
-        return jnp.where(self.growing, -size, size)
+        size = _softplus(-eta)
+        return xp.where(self.growing, -size, size)
 
     def log_slowness(self, eta: Array) -> Array:
         """Logarithm of the derivative of time with respect to eta."""
-        a = self.displacement(jnp.minimum(eta, LAST))
+        a = self.displacement(xp.minimum(eta, LAST))
         b = _other(a, self.q, self.gap)
         p, r = self.counts
-        quotient = jnp.expm1(-jnp.abs(b)) / jnp.expm1(-jnp.abs(a)) * jnp.exp(jnp.where(self.growing, 0.0, b - a))
-        share = p + r * jnp.exp(-self.gap) * quotient
-        exponent = self.q * (self.log_top + a) + self.log_top + jnp.where(self.growing, 0.0, a)
-        return jnp.log((p + r) / (self.depth * share)) - exponent
+        quotient = xp.expm1(-xp.abs(b)) / xp.expm1(-xp.abs(a)) * xp.exp(xp.where(self.growing, 0.0, b - a))
+        share = p + r * xp.exp(-self.gap) * quotient
+        exponent = self.q * (self.log_top + a) + self.log_top + xp.where(self.growing, 0.0, a)
+        return xp.log((p + r) / (self.depth * share)) - exponent
 
     def slowness(self, eta: Array) -> Array:
         """Derivative of time, in the unit of the clock, with respect to eta."""
-        return jnp.exp(self.log_slowness(eta) + self.shift)
+        return xp.exp(self.log_slowness(eta) + self.shift)
 
     @property
     def shift(self) -> Array:
         """Minus the logarithm of the unit of time: 0 unless the first times leave the range of numbers."""
-        first = jax.lax.stop_gradient(self.log_slowness(self.origin))
-        return jnp.minimum(jnp.clip(first, -UNIT, UNIT) - first, UNIT)
+        first = stop_gradient(self.log_slowness(self.origin))
+        return xp.minimum(xp.clip(first, -UNIT, UNIT) - first, UNIT)
 
     def in_unit(self, times: Array) -> Array:
         """Times in the unit of the clock."""
-        half = jnp.exp(self.shift / 2)  # twice the half: the whole may underflow
+        half = xp.exp(self.shift / 2)  # twice the half: the whole may underflow
         return times * half * half
 
     @property
     def origin(self) -> Array:
         """Where the table begins: at the start, or where a fall from far above can first be told from it."""
-        earliest = self.log_top + (EARLIEST + jnp.log(self.depth)) / (1 + self.q)
-        return jnp.where(self.growing, self.eta, jnp.maximum(self.eta, jax.lax.stop_gradient(earliest)))
+        earliest = self.log_top + (EARLIEST + xp.log(self.depth)) / (1 + self.q)
+        return xp.where(self.growing, self.eta, xp.maximum(self.eta, stop_gradient(earliest)))
 
     @property
     def top(self) -> Array:
         """Where the table ends."""
-        return jnp.maximum(self.eta, SETTLED)
+        return xp.maximum(self.eta, SETTLED)
 
     def table(self) -> tuple[Float[Array, " edges"], Float[Array, " edges"]]:
         """Edges of the panels in eta, and the times at them, in the unit of the clock."""
-        edges = self.origin + (self.top - self.origin) * jnp.arange(PANELS + 1) / PANELS
+        edges = self.origin + (self.top - self.origin) * xp.arange(PANELS + 1) / PANELS
         panels = self.part(edges[:-1], edges[1:])
-        return edges, jnp.concatenate([jnp.zeros(1), jnp.cumsum(panels)])
+        return edges, xp.concatenate([xp.zeros(1), xp.cumsum(panels)])
 
     def part(self, start: Array, end: Array) -> Array:
         """Time between two near values of eta, in the unit of the clock."""
         half = (end - start) / 2
-        return half * jnp.sum(WEIGHTS * self.slowness(start[..., None] + half[..., None] * (1 + NODES)), axis=-1)
+        return half * xp.sum(WEIGHTS * self.slowness(start[..., None] + half[..., None] * (1 + NODES)), axis=-1)
 
     def time(self, eta: Array) -> Array:
         """When eta is reached; infinite where no number is as large."""
         edges, times = self.table()
-        inside = jnp.minimum(eta, self.top)
-        panel = jnp.clip(jnp.searchsorted(edges, inside, side="right") - 1, 0, PANELS - 1)
-        general = times[panel] + self.part(edges[panel], inside) + (eta - inside) * self.slowness(jnp.asarray(LAST))
-        half = jnp.exp(-self.shift / 2)
+        inside = xp.minimum(eta, self.top)
+        panel = xp.clip(xp.searchsorted(edges, inside, side="right") - 1, 0, PANELS - 1)
+        general = times[panel] + self.part(edges[panel], inside) + (eta - inside) * self.slowness(xp.asarray(LAST))
+        half = xp.exp(-self.shift / 2)
         general = general * half * half
         a, start = self.displacement(eta), self.displacement(self.eta)
-        decay = _log_expm1(jnp.abs(start)) - _log_expm1(jnp.abs(a))
-        two = (decay + jnp.where(self.growing, 0.0, a - start)) / self.speed
-        return jnp.where(self.q == 0, two, general)
+        decay = _log_expm1(xp.abs(start)) - _log_expm1(xp.abs(a))
+        two = (decay + xp.where(self.growing, 0.0, a - start)) / self.speed
+        return xp.where(self.q == 0, two, general)
 
     def position(self, times: Array) -> Array:
         """a at given times."""
         counted = self.in_unit(times)
-        edges, marks = jax.lax.stop_gradient(self.table())
-        panel = jnp.clip(jnp.searchsorted(marks, counted, side="right") - 1, 0, PANELS - 1)
+        edges, marks = stop_gradient(self.table())
+        panel = xp.clip(xp.searchsorted(marks, counted, side="right") - 1, 0, PANELS - 1)
         start, end = edges[panel], edges[panel + 1]
-        wanted = jnp.minimum(counted, marks[-1]) - marks[panel]
+        wanted = xp.minimum(counted, marks[-1]) - marks[panel]
         length = marks[panel + 1] - marks[panel]
-        first = start + (end - start) * jnp.where(length > 0, wanted / jnp.where(length > 0, length, 1.0), 0.0)
-        frozen = jax.lax.stop_gradient(self)
+        first = start + (end - start) * xp.where(length > 0, wanted / xp.where(length > 0, length, 1.0), 0.0)
+        frozen = stop_gradient(self)
 
         def newton(_: ArrayLike, eta: Array) -> Array:
-            return jnp.clip(eta + (wanted - frozen.part(start, eta)) / _positive(frozen.slowness(eta)), start, end)
+            return xp.clip(eta + (wanted - frozen.part(start, eta)) / _positive(frozen.slowness(eta)), start, end)
 
-        eta = jax.lax.stop_gradient(jax.lax.fori_loop(0, NEWTON_STEPS, newton, first))
+        eta = stop_gradient(fori_loop(0, NEWTON_STEPS, newton, first))
         # One step with everything differentiable: nothing in value, the implicit derivative in its derivative.
         edges, marks = self.table()
         short = counted <= marks[-1]
-        residual = jnp.where(short, counted, marks[-1]) - marks[panel] - self.part(edges[panel], eta)
+        residual = xp.where(short, counted, marks[-1]) - marks[panel] - self.part(edges[panel], eta)
         inside = eta + residual / _positive(self.slowness(eta))
-        last = _positive(self.slowness(jnp.asarray(LAST)))
-        beyond = self.top + (jnp.where(short, marks[-1], counted) - marks[-1]) / last
-        general = self.displacement(jnp.minimum(jnp.where(short, inside, beyond), GONE))
-        a = jnp.where(self.q == 0, self._position_of_two(times), general)
+        last = _positive(self.slowness(xp.asarray(LAST)))
+        beyond = self.top + (xp.where(short, marks[-1], counted) - marks[-1]) / last
+        general = self.displacement(xp.minimum(xp.where(short, inside, beyond), GONE))
+        a = xp.where(self.q == 0, self._position_of_two(times), general)
         return _starting(times, self.displacement(self.eta), a)
 
     def _position_of_two(self, times: Array) -> Array:
         """Depth 2 in closed form: exp(-a) - 1 decays at a constant rate, below the limit and above it."""
         start = self.displacement(self.eta)
         passed = self.speed * times
-        below = -jax.nn.softplus(-jnp.minimum(self.eta + passed, GONE))
-        from_above = jnp.where(self.growing, 0.0, start)
-        near = -jnp.log1p(jnp.maximum(jnp.expm1(-from_above) * jnp.exp(-passed), -1 + 1e-15))
-        moved = jnp.where(passed > 0, jnp.minimum(passed, GONE), 1.0)
-        far = -jnp.logaddexp(jnp.log(-jnp.expm1(-moved)), -from_above - moved)
-        above = jnp.where((from_above > 1) & (passed > 0) & (far > 0.5), far, near)
-        return jnp.where(self.growing, below, above)
+        below = -_softplus(-xp.minimum(self.eta + passed, GONE))
+        from_above = xp.where(self.growing, 0.0, start)
+        near = -xp.log1p(xp.maximum(xp.expm1(-from_above) * xp.exp(-passed), -1 + 1e-15))
+        moved = xp.where(passed > 0, xp.minimum(passed, GONE), 1.0)
+        far = -xp.logaddexp(xp.log(-xp.expm1(-moved)), -from_above - moved)
+        above = xp.where((from_above > 1) & (passed > 0) & (far > 0.5), far, near)
+        return xp.where(self.growing, below, above)
 
 
 def _starting(times: Float[Array, "*times"], start: Float[Array, ""], later: Array) -> Array:
     """`later`, but at time zero the start itself, with the derivatives of `later`."""
-    change = later - jax.lax.stop_gradient(later)
-    return jnp.where(times == 0, jax.lax.stop_gradient(start) + change, later)
+    change = later - stop_gradient(later)
+    return xp.where(times == 0, stop_gradient(start) + change, later)
+
+
+def _softplus(x: Array) -> Array:
+    return xp.logaddexp(x, 0.0)
 
 
 def _positive(x: Array) -> Array:
-    return jnp.maximum(x, 1e-300)
+    return xp.maximum(x, 1e-300)
 
 
 def _log_expm1(x: Array) -> Array:
-    return x + jnp.log(-jnp.expm1(-x))
+    return x + xp.log(-xp.expm1(-x))
 
 
 def _other(a: Array, q: Array, gap: Array) -> Array:
     """b of the smaller eigenvalue from a of the larger, without cancellation."""
     deep = q > 0
-    q = jnp.where(deep, q, 1.0)
+    q = xp.where(deep, q, 1.0)
     exponent, offset = -q * a, q * gap
-    near = jnp.abs(exponent) < 1
-    small = jnp.log1p(jnp.exp(-offset) * jnp.expm1(jnp.where(near, exponent, 0.0)))
+    near = xp.abs(exponent) < 1
+    small = xp.log1p(xp.exp(-offset) * xp.expm1(xp.where(near, exponent, 0.0)))
     apart = offset > 0
-    constant = jnp.where(apart, jnp.log(-jnp.expm1(-jnp.where(apart, offset, 1.0))), -jnp.inf)
-    return jnp.where(deep, -jnp.where(near, small, jnp.logaddexp(constant, exponent - offset)) / q, a)
+    constant = xp.where(apart, xp.log(-xp.expm1(-xp.where(apart, offset, 1.0))), -xp.inf)
+    return xp.where(deep, -xp.where(near, small, xp.logaddexp(constant, exponent - offset)) / q, a)
 
 
-# Compiled for the shape of the times alone: a sweep over problems of any size compiles nothing anew.
-@jax.jit
+@formula
 def _logarithms(clock: _Clock, times: Float[Array, "*times"]) -> tuple[Array, Array, Array, Array]:
     """Of the larger and the smaller eigenvalue of the product: logarithm now, and its distance from the end."""
     a = clock.position(times)
@@ -189,7 +188,7 @@ def _logarithms(clock: _Clock, times: Float[Array, "*times"]) -> tuple[Array, Ar
     return clock.log_top + a, clock.log_top - clock.gap + b, a, b
 
 
-@jax.jit
+@formula
 def _eigenvalues(
     numbers: tuple[Array, ...],
     times: Float[Array, "*times"],
@@ -198,9 +197,9 @@ def _eigenvalues(
 ) -> tuple[Float[Array, "*times"], Float[Array, "*times"], Float[Array, "*times"]]:
     r"""$\lambda_1, \lambda_2, \lambda_3$, given the logarithms of both eigenvalues of the product."""
     depth, first, second, third, log_ratio = numbers
-    larger, smaller = jnp.exp(larger / depth), jnp.exp(smaller / depth)
+    larger, smaller = xp.exp(larger / depth), xp.exp(smaller / depth)
     ahead = log_ratio >= 0
-    one, two = jnp.where(ahead, larger, smaller), jnp.where(ahead, smaller, larger)
+    one, two = xp.where(ahead, larger, smaller), xp.where(ahead, smaller, larger)
     return _starting(times, first, one), _starting(times, second, two), _third(depth, third, times)
 
 
@@ -208,65 +207,65 @@ def _third(depth: Array, third: Array, times: Float[Array, "*times"]) -> Float[A
     r"""$\lambda_3(t)$, by logarithms where its power leaves the range of numbers; 0 in the end."""
     power = 2 * depth - 2
     present = third > 0
-    start = jnp.where(present, third, 1.0)
-    log_rate = jnp.log(power) + power * jnp.log(start)
-    moderate = jnp.abs(log_rate) < UNIT
-    grown = times * jnp.exp(jnp.where(moderate, log_rate, 0.0))
-    direct = moderate & jnp.isfinite(grown)
-    later = (times > 0) & jnp.isfinite(times)
-    by_logarithms = jax.nn.softplus(jnp.log(jnp.where(later, times, 1.0)) + log_rate)
-    slow = jnp.where(direct, jnp.log1p(jnp.where(direct, grown, 0.0)), jnp.where(later, by_logarithms, 0.0))
-    return jnp.where(present & ~jnp.isinf(times), start * jnp.exp(-slow / power), 0.0)
+    start = xp.where(present, third, 1.0)
+    log_rate = xp.log(power) + power * xp.log(start)
+    moderate = xp.abs(log_rate) < UNIT
+    grown = times * xp.exp(xp.where(moderate, log_rate, 0.0))
+    direct = moderate & xp.isfinite(grown)
+    later = (times > 0) & xp.isfinite(times)
+    by_logarithms = _softplus(xp.log(xp.where(later, times, 1.0)) + log_rate)
+    slow = xp.where(direct, xp.log1p(xp.where(direct, grown, 0.0)), xp.where(later, by_logarithms, 0.0))
+    return xp.where(present & ~xp.isinf(times), start * xp.exp(-slow / power), 0.0)
 
 
-@jax.jit
+@formula
 def _powers(values: tuple[Array, Array, Array], power: ArrayLike, wide: ArrayLike) -> tuple[Array, Array, Array]:
     """Powers of the eigenvalues; the third is zero where it has no meaning."""
     first, second, third = values
-    return first**power, second**power, jnp.where(wide, jnp.where(wide, third, 1.0) ** power, 0.0)
+    return first**power, second**power, xp.where(wide, xp.where(wide, third, 1.0) ** power, 0.0)
 
 
-@jax.jit
+@formula
 def _error(clock: _Clock, a: Float[Array, "*times"], b: Float[Array, "*times"]) -> Float[Array, "*times"]:
     p, r = clock.counts
     larger, smaller = _excess(clock.log_top, a), _excess(clock.log_top - clock.gap, b)
     return (p * larger + r * smaller) / (p + r)
 
 
-@jax.jit
+@formula
 def _loss(depth: Array, third: Array, times: Array, error: Array, blocks: Array | float, size: Array | float) -> Array:
-    slow = jnp.where(size > 1, _third(depth, third, times), 1.0) ** (2 * depth)
+    slow = xp.where(size > 1, _third(depth, third, times), 1.0) ** (2 * depth)
     return blocks / 2 * error**2 + blocks * (size - 1) / 2 * slow
 
 
-@jax.jit
+@formula
 def _conserved(depth: Array, first: Array, second: Array) -> Array:
     power = 2 - depth
     # Infinite, not undefined, where the powers overflow.
-    deep = -(first**power) * jnp.expm1(power * log_quotient(second, first))
-    deep = jnp.where(first == second, 0.0, deep)
-    return jnp.where(depth == 2, first / second, deep)
+    deep = -(first**power) * xp.expm1(power * log_quotient(second, first))
+    deep = xp.where(first == second, 0.0, deep)
+    return xp.where(depth == 2, first / second, deep)
 
 
-@functools.partial(jax.jit, static_argnums=4)
+@formula(static_argnums=4)
 def _levels(depth: Array, first: Array, end: Array, level: Array, absolute: bool) -> tuple[Array, Array]:
     """Logarithms of levels, less that of the limit, and which lie on the way; those that do not are the start."""
-    distance = jnp.log(level) - jnp.log(end) if absolute else jnp.log(level)
-    start = depth * jnp.log(first) - jnp.log(end)
+    distance = xp.log(level) - xp.log(end) if absolute else xp.log(level)
+    start = depth * xp.log(first) - xp.log(end)
     # The start itself may miss by rounding.
-    reached = jnp.where(start <= 0, distance - start, start - distance) >= -1e-12 * (1 + jnp.abs(start))
-    met = reached & (jnp.sign(distance) == jnp.sign(start)) & (distance != 0)
-    return jnp.where(met, distance, start), met
+    reached = xp.where(start <= 0, distance - start, start - distance) >= -1e-12 * (1 + xp.abs(start))
+    met = reached & (xp.sign(distance) == xp.sign(start)) & (distance != 0)
+    return xp.where(met, distance, start), met
 
 
-@jax.jit
+@formula
 def _time(
     clock: _Clock, distance: Float[Array, "*levels"], met: Bool[Array, "*levels"], log_ratio: Float[Array, ""]
 ) -> Float[Array, "*levels"]:
     """When the logarithm of the first eigenvalue of the product, larger or smaller, is so far from its end."""
     ahead = log_ratio >= 0
-    a = jnp.where(ahead, distance, _larger(distance, clock.q, clock.gap))
-    return jnp.where(met, clock.time(jnp.maximum(-_log_expm1(jnp.abs(a)), clock.eta)), jnp.nan)
+    a = xp.where(ahead, distance, _larger(distance, clock.q, clock.gap))
+    return xp.where(met, clock.time(xp.maximum(-_log_expm1(xp.abs(a)), clock.eta)), xp.nan)
 
 
 class BlockFlow(eqx.Module):
@@ -306,39 +305,29 @@ class BlockFlow(eqx.Module):
         r"""$sw^\star$."""
         return self.size * self.limit.value
 
-    @eqx.filter_jit
+    @formula
     def _clock(self) -> _Clock:
         ahead = self.limit.log_ratio >= 0
-        p = jnp.where(ahead, 1.0, self.blocks - 1.0)
-        log_top = jnp.log(jnp.where(ahead, self.limit.sigma_1, self.limit.sigma_2))
-        a = self.depth * jnp.log(jnp.where(ahead, self.lambda1, self.lambda2)) - log_top
+        p = xp.where(ahead, 1.0, self.blocks - 1.0)
+        log_top = xp.log(xp.where(ahead, self.limit.sigma_1, self.limit.sigma_2))
+        a = self.depth * xp.log(xp.where(ahead, self.lambda1, self.lambda2)) - log_top
         still = a == 0
-        eta = jnp.where(still, GONE, -_log_expm1(jnp.where(still, 1.0, jnp.abs(jnp.where(still, 1.0, a)))))
+        eta = xp.where(still, GONE, -_log_expm1(xp.where(still, 1.0, xp.abs(xp.where(still, 1.0, a)))))
         return _Clock(
             depth=self.depth,
             q=(self.depth - 2) / self.depth,
             counts=(p, self.blocks - p),
-            gap=jnp.minimum(jnp.where(ahead, self.limit.log_ratio, -self.limit.log_ratio), 1e300),
+            gap=xp.minimum(xp.where(ahead, self.limit.log_ratio, -self.limit.log_ratio), 1e300),
             log_top=log_top,
             growing=a <= 0,
-            eta=jnp.minimum(eta, GONE),
+            eta=xp.minimum(eta, GONE),
             speed=2 * self._level,
         )
 
     def _at(self, times: Float[Array, "*times"], function: Callable[..., Any]) -> Any:
-        """A function of the clock, of the flow's numbers and of times.
-
-        Where all can be seen, times are filled up to few lengths, so that few are compiled.
-        """
+        """A function of the clock, of the flow's numbers and of times."""
         numbers = (self.depth, self.lambda1, self.lambda2, self.lambda3, self.limit.log_ratio)
-        clock = self._clock()
-        xp, moments, *_ = seen(times, *numbers, *jax.tree.leaves(clock))
-        if xp is jnp:
-            return function(clock, numbers, times)
-        found = function(clock, numbers, longer(np, moments.reshape(-1)))
-        return jax.tree.map(
-            lambda x: jnp.asarray(np.asarray(x)[: moments.size].reshape(moments.shape), dtype=float), found
-        )
+        return function(self._clock(), numbers, times)
 
     def eigenvalues(
         self, times: ArrayLike
@@ -379,7 +368,7 @@ class BlockFlow(eqx.Module):
         return _conserved(self.depth, first, second)
 
     @property
-    @eqx.filter_jit
+    @formula
     def rate_bound(self) -> Float[Array, ""]:
         r"""A rate at which $|\gamma|$ decays at least.
 
@@ -389,7 +378,7 @@ class BlockFlow(eqx.Module):
         power = 2 * self.depth - 2
         start = self.depth / self.blocks * (self.lambda1**power + (self.blocks - 1) * self.lambda2**power)
         end = self.depth * self._level ** (power / self.depth)
-        return jnp.where(self._start <= 0, start, end)
+        return xp.where(self._start <= 0, start, end)
 
     @property
     def _start(self) -> Float[Array, ""]:
@@ -401,17 +390,17 @@ class BlockFlow(eqx.Module):
         r"""$|\gamma(0)| e^{-Kt}$ with `rate_bound` for $K$: never below $|\gamma(t)|$."""
         return self._gamma_bound(checked("BlockFlow.gamma_bound", "times", times, at_least=0, finite=False))
 
-    @eqx.filter_jit
+    @formula
     def _gamma_bound(self, times: Float[Array, "*times"]) -> Float[Array, "*times"]:
-        ended = jnp.isinf(times)
-        decay = self.rate_bound * jnp.where(ended, 0.0, times)
+        ended = xp.isinf(times)
+        decay = self.rate_bound * xp.where(ended, 0.0, times)
         # The mean of the eigenvalues of the product may overflow where the bound does not.
-        first, second = (self.depth * jnp.log(jnp.maximum(x, 1e-300)) for x in (self.lambda1, self.lambda2))
-        log_mean = jnp.logaddexp(first, second + jnp.log(self.blocks - 1.0)) - jnp.log(float(self.blocks))
+        first, second = (self.depth * xp.log(xp.maximum(x, 1e-300)) for x in (self.lambda1, self.lambda2))
+        log_mean = xp.logaddexp(first, second + xp.log(self.blocks - 1.0)) - xp.log(float(self.blocks))
         large = log_mean > UNIT
-        start = jnp.abs(jnp.where(large, 0.0, self._start))
-        bound = jnp.where(large, jnp.exp(jnp.where(large, log_mean, 0.0) - decay), start * jnp.exp(-decay))
-        return jnp.where(ended, 0.0, bound)
+        start = xp.abs(xp.where(large, 0.0, self._start))
+        bound = xp.where(large, xp.exp(xp.where(large, log_mean, 0.0) - decay), start * xp.exp(-decay))
+        return xp.where(ended, 0.0, bound)
 
     def loss_bound(self, times: ArrayLike) -> Float[Array, "*times"]:
         """The loss with `gamma_bound` in place of the error: never below the loss."""
@@ -457,7 +446,7 @@ class BlockFlow(eqx.Module):
         return _time(self._clock(), distance, met, self.limit.log_ratio)
 
     @property
-    @eqx.filter_jit
+    @formula
     def plateau_time(self) -> Float[Array, ""]:
         r"""Estimate of the time at which a small start takes off.
 
@@ -470,29 +459,29 @@ class BlockFlow(eqx.Module):
             1.04167
         """
         ahead = self.limit.log_ratio >= 0
-        largest = jnp.where(ahead, self.lambda1, self.lambda2)
-        p = jnp.where(ahead, 1.0, self.blocks - 1.0)
+        largest = xp.where(ahead, self.lambda1, self.lambda2)
+        p = xp.where(ahead, 1.0, self.blocks - 1.0)
         two = self.depth == 2
-        deep = jnp.where(two, 3.0, self.depth)
-        logistic = (jnp.log(self._level * (self.blocks / p)) - 2 * jnp.log(largest)) / (2 * self._level)
-        escape = jnp.exp((2 - deep) * jnp.log(largest) - jnp.log((deep - 2) * self._level))
-        return jnp.where(two, jnp.maximum(logistic, 0.0), escape)
+        deep = xp.where(two, 3.0, self.depth)
+        logistic = (xp.log(self._level * (self.blocks / p)) - 2 * xp.log(largest)) / (2 * self._level)
+        escape = xp.exp((2 - deep) * xp.log(largest) - xp.log((deep - 2) * self._level))
+        return xp.where(two, xp.maximum(logistic, 0.0), escape)
 
 
 def _excess(log_end: Array, distance: Array) -> Array:
     """e^log_end (e^distance - 1), finite where it is, whatever its factors."""
     far = distance > SETTLED
-    return jnp.where(far, jnp.exp(log_end + distance), jnp.exp(log_end) * jnp.expm1(jnp.where(far, 0.0, distance)))
+    return xp.where(far, xp.exp(log_end + distance), xp.exp(log_end) * xp.expm1(xp.where(far, 0.0, distance)))
 
 
 def _larger(b: Array, q: Array, gap: Array) -> Array:
     """Inverse of `_other`; NaN where there is none."""
     deep = q > 0
-    q = jnp.where(deep, q, 1.0)
+    q = xp.where(deep, q, 1.0)
     below = b < 0
-    growing = jax.nn.softplus(q * gap + _log_expm1(q * jnp.where(below, -b, 1.0)))
-    falling = jnp.log1p(jnp.exp(jnp.minimum(q * gap, LAST)) * jnp.expm1(-q * jnp.where(below, 0.0, b)))
-    return jnp.where(deep, -jnp.where(below, growing, falling) / q, b)
+    growing = _softplus(q * gap + _log_expm1(q * xp.where(below, -b, 1.0)))
+    falling = xp.log1p(xp.exp(xp.minimum(q * gap, LAST)) * xp.expm1(-q * xp.where(below, 0.0, b)))
+    return xp.where(deep, -xp.where(below, growing, falling) / q, b)
 
 
 @entry
@@ -565,7 +554,7 @@ def block_flow_from(
 
 def _check_scalars(where: str, **arguments: ArrayLike) -> None:
     for name, value in arguments.items():
-        if jnp.ndim(value):
+        if xp.ndim(value):
             raise ValueError(
-                f"{where}: {name} must be one number, but has shape {jnp.shape(value)}; batch with jax.vmap."
+                f"{where}: {name} must be one number, but has shape {xp.shape(value)}; batch with jax.vmap."
             )

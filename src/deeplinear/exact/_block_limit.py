@@ -13,13 +13,11 @@ in it overflows or cancels, $\delta = 0$ and $L = 2$ are ordinary points, and th
 """
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from deeplinear.core import Array, check_x64, entry, is_concrete
+from deeplinear.core import Array, check_x64, differentiable, entry, formula, is_concrete, while_loop, xp
 from deeplinear.exact._block_algebra import (
     DEEPEST,
     LARGEST,
@@ -50,59 +48,59 @@ _EVEN = (
 def log_mean(z: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     r"""$\psi(z) = \ln((1 - e^{-z})/z)$ for $z \ge 0$, smooth at 0."""
     near = z < 0.5
-    small, large = jnp.where(near, z, 0.0), jnp.where(near, 1.0, z)
-    even = jnp.zeros_like(z)
+    small, large = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
+    even = xp.zeros_like(z)
     for coefficient in _EVEN:
         even = (even + coefficient) * small**2
-    return jnp.where(near, even - small / 2, jnp.log(-jnp.expm1(-large) / large))
+    return xp.where(near, even - small / 2, xp.log(-xp.expm1(-large) / large))
 
 
 def _distance(delta: Array, h: Array) -> Array:
     """delta e^h: by logarithms, since one factor may overflow; with its derivatives at delta = 0."""
     apart = delta > 0
-    far = jnp.exp(jnp.log(jnp.where(apart, delta, 1.0)) + jnp.where(apart, h, 0.0))
-    return jnp.where(apart, far, delta * jnp.exp(jnp.minimum(h, LARGEST_EXPONENT)))
+    far = xp.exp(xp.log(xp.where(apart, delta, 1.0)) + xp.where(apart, h, 0.0))
+    return xp.where(apart, far, delta * xp.exp(xp.minimum(h, LARGEST_EXPONENT)))
 
 
 def _left_side(h: Array, delta: Array, q: Array, p: Array, r: Array) -> Array:
     x = _distance(delta, h)
-    return h + q * x + log_mean(q * x) + q * jnp.log(p + r * jnp.exp(-x))
+    return h + q * x + log_mean(q * x) + q * xp.log(p + r * xp.exp(-x))
 
 
 def _inverse(rho: Array, log_delta: Array, q: Array) -> Array:
     """The h with expm1(q x) / (q x) e^h = e^rho, x = delta e^h."""
-    level = jnp.log(q) + log_delta + rho
-    epsilon = jnp.exp(jnp.minimum(level, 0.0))
-    small = jnp.where(epsilon > 0, jnp.log1p(epsilon) / jnp.where(epsilon > 0, epsilon, 1.0), 1.0)
-    large = jnp.maximum(level, 0.0)
-    return rho + jnp.where(level < 0, jnp.log(small), jnp.log(jax.nn.softplus(large)) - large)
+    level = xp.log(q) + log_delta + rho
+    epsilon = xp.exp(xp.minimum(level, 0.0))
+    small = xp.where(epsilon > 0, xp.log1p(epsilon) / xp.where(epsilon > 0, epsilon, 1.0), 1.0)
+    large = xp.maximum(level, 0.0)
+    return rho + xp.where(level < 0, xp.log(small), xp.log(xp.logaddexp(large, 0.0)) - large)
 
 
-@jax.custom_jvp
+@differentiable
 def _root(target: Array, delta: Array, q: Array, p: Array, r: Array) -> Array:
     """The h where the left side is `target`: Newton's steps kept inside a bracket known in closed form."""
-    log_delta = jnp.log(delta)
-    upper = _inverse(target - q * jnp.log(p), log_delta, q)
-    lower = upper - q * jnp.log1p(r / p)  # the left side rises at least as fast as h
-    margin = 1e-10 * (1 + jnp.abs(upper))
+    log_delta = xp.log(delta)
+    upper = _inverse(target - q * xp.log(p), log_delta, q)
+    lower = upper - q * xp.log1p(r / p)  # the left side rises at least as fast as h
+    margin = 1e-10 * (1 + xp.abs(upper))
 
     def going(carry: tuple[Array, ...]) -> Bool[Array, ""]:
         _, step, _, _, count = carry
-        return jnp.any(jnp.abs(step) > CLOSE) & (count < MAX_STEPS)
+        return xp.any(xp.abs(step) > CLOSE) & (count < MAX_STEPS)
 
     def newton(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         h, _, lower, upper, count = carry
-        x = jnp.exp(log_delta + h)
-        z, rest = q * x, r * jnp.exp(-x)
+        x = xp.exp(log_delta + h)
+        z, rest = q * x, r * xp.exp(-x)
         psi = log_mean(z)
-        excess = h + z + psi + q * jnp.log(p + rest) - target
-        lower, upper = jnp.where(excess < 0, h, lower), jnp.where(excess < 0, upper, h)
-        following = h - excess / (jnp.exp(-psi) - z * rest / (p + rest))
-        following = jnp.where((following >= lower) & (following <= upper), following, (lower + upper) / 2)
+        excess = h + z + psi + q * xp.log(p + rest) - target
+        lower, upper = xp.where(excess < 0, h, lower), xp.where(excess < 0, upper, h)
+        following = h - excess / (xp.exp(-psi) - z * rest / (p + rest))
+        following = xp.where((following >= lower) & (following <= upper), following, (lower + upper) / 2)
         return following, following - h, lower, upper, count + 1
 
-    carry = (upper, jnp.full_like(upper, jnp.inf), lower - margin, upper + margin, jnp.zeros((), int))
-    return jax.lax.while_loop(going, newton, carry)[0]
+    carry = (upper, xp.full_like(upper, xp.inf), lower - margin, upper + margin, xp.zeros((), int))
+    return while_loop(going, newton, carry)[0]
 
 
 @_root.defjvp
@@ -111,8 +109,10 @@ def _root_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[
     target, delta, q, p, r = primals
     d_target, d_delta, d_q, _, _ = tangents
     h = _root(target, delta, q, p, r)
+    import jax
+
     _, moved = jax.jvp(lambda delta, q: _left_side(h, delta, q, p, r), (delta, q), (d_delta, d_q))
-    _, slope = jax.jvp(lambda h: _left_side(h, delta, q, p, r), (h,), (jnp.ones_like(h),))
+    _, slope = jax.jvp(lambda h: _left_side(h, delta, q, p, r), (h,), (xp.ones_like(h),))
     return h, (d_target - moved) / slope
 
 
@@ -143,90 +143,90 @@ class BlockLimit(eqx.Module):
     @property
     def _counts(self) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
         """How often the larger and the smaller value occur."""
-        larger = jnp.where(self.log_ratio >= 0, 1.0, self.blocks - 1.0)
+        larger = xp.where(self.log_ratio >= 0, 1.0, self.blocks - 1.0)
         return larger, self.blocks - larger
 
     @property
     def _gap(self) -> Float[Array, "*batch"]:
         """Logarithm of larger over smaller; like the absolute value, but with slope 1 at 0."""
-        return jnp.where(self.log_ratio >= 0, self.log_ratio, -self.log_ratio)
+        return xp.where(self.log_ratio >= 0, self.log_ratio, -self.log_ratio)
 
     @property
     def _largest(self) -> Float[Array, "*batch"]:
         p, r = self._counts
-        return self.value * self.width / (p + r * jnp.exp(-self._gap))
+        return self.value * self.width / (p + r * xp.exp(-self._gap))
 
     @property
-    @eqx.filter_jit
+    @formula
     def sigma_1(self) -> Float[Array, "*batch"]:
         """Eigenvalue on the vector of ones."""
-        return self._largest * jnp.exp(jnp.where(self.log_ratio >= 0, 0.0, self.log_ratio))
+        return self._largest * xp.exp(xp.where(self.log_ratio >= 0, 0.0, self.log_ratio))
 
     @property
-    @eqx.filter_jit
+    @formula
     def sigma_2(self) -> Float[Array, "*batch"]:
         """Eigenvalue of multiplicity $n - 1$."""
-        return self._largest * jnp.exp(-jnp.where(self.log_ratio >= 0, self.log_ratio, 0.0))
+        return self._largest * xp.exp(-xp.where(self.log_ratio >= 0, self.log_ratio, 0.0))
 
     @property
-    @eqx.filter_jit
+    @formula
     def log_sigma_2(self) -> Float[Array, "*batch"]:
         """Logarithm of `sigma_2`, finite where `sigma_2` itself underflows."""
-        return jnp.log(self._largest) - jnp.where(self.log_ratio >= 0, self.log_ratio, 0.0)
+        return xp.log(self._largest) - xp.where(self.log_ratio >= 0, self.log_ratio, 0.0)
 
     @property
-    @eqx.filter_jit
+    @formula
     def spectrum(self) -> Float[Array, "*batch width"]:
         """All singular values, largest first."""
         first, second = self.sigma_1[..., None], self.sigma_2[..., None]
-        many = jnp.broadcast_to(second, (*second.shape[:-1], self.blocks - 1))
-        zeros = jnp.zeros((*second.shape[:-1], self.width - self.blocks))
-        ahead = jnp.where(first >= second, jnp.concatenate([first, many], -1), jnp.concatenate([many, first], -1))
-        return jnp.concatenate([ahead, zeros], axis=-1)
+        many = xp.broadcast_to(second, (*second.shape[:-1], self.blocks - 1))
+        zeros = xp.zeros((*second.shape[:-1], self.width - self.blocks))
+        ahead = xp.where(first >= second, xp.concatenate([first, many], -1), xp.concatenate([many, first], -1))
+        return xp.concatenate([ahead, zeros], axis=-1)
 
     @property
-    @eqx.filter_jit
+    @formula
     def stable_rank_excess(self) -> Float[Array, "*batch"]:
         r"""Stable rank minus 1, with all its digits: $(n-1)(\sigma_2/\sigma_1)^2$ where $\sigma_1$ is the larger."""
         p, r = self._counts
-        return (p - 1) + r * jnp.exp(-2 * self._gap)
+        return (p - 1) + r * xp.exp(-2 * self._gap)
 
     @property
-    @eqx.filter_jit
+    @formula
     def stable_rank(self) -> Float[Array, "*batch"]:
         r"""$1 + (n-1)(\sigma_2/\sigma_1)^2$ where $\sigma_1$ is the larger."""
         return 1 + self.stable_rank_excess
 
     @property
-    @eqx.filter_jit
+    @formula
     def effective_rank_excess(self) -> Float[Array, "*batch"]:
         """Effective rank minus 1, with all its digits."""
         p, r = self._counts
-        finite = jnp.where(jnp.isinf(self._gap), 0.0, self._gap)
-        smaller = r * jnp.exp(-self._gap)
-        return jnp.expm1(jnp.log1p((p - 1) + smaller) + smaller * finite / (p + smaller))
+        finite = xp.where(xp.isinf(self._gap), 0.0, self._gap)
+        smaller = r * xp.exp(-self._gap)
+        return xp.expm1(xp.log1p((p - 1) + smaller) + smaller * finite / (p + smaller))
 
     @property
-    @eqx.filter_jit
+    @formula
     def effective_rank(self) -> Float[Array, "*batch"]:
         """Exponential of the entropy of the normalised singular values."""
         return 1 + self.effective_rank_excess
 
     @property
-    @eqx.filter_jit
+    @formula
     def nuclear_norm(self) -> Float[Array, "*batch"]:
         r"""$\sigma_1 + (n-1)\sigma_2$; the constraint makes it $w^\star d$ for every depth and start."""
         return self.sigma_1 + (self.blocks - 1) * self.sigma_2
 
     @property
-    @eqx.filter_jit
+    @formula
     def unobserved(self) -> Float[Array, "*batch"]:
         r"""Value $(\sigma_1 - \sigma_2)/d = w^\star - \sigma_2/s$ of every unobserved entry."""
-        difference = -jnp.expm1(-self._gap) * self._largest / self.width
-        return jnp.where(self.log_ratio >= 0, difference, -difference)
+        difference = -xp.expm1(-self._gap) * self._largest / self.width
+        return xp.where(self.log_ratio >= 0, difference, -difference)
 
     @property
-    @eqx.filter_jit
+    @formula
     def test_error(self) -> Float[Array, "*batch"]:
         r"""How far every unobserved entry misses the completion of rank one: $\sigma_2/s$."""
         return self.sigma_2 / self.size
@@ -239,30 +239,30 @@ class BlockLimit(eqx.Module):
 
 def _log_ratio(depth: Array, log_small: Array, gap: Array, value: Array, blocks: ArrayLike, size: ArrayLike) -> Array:
     r"""$\ln(\sigma_1/\sigma_2)$ from $\ln\min\lambda$ and the gap $\ln(\lambda_1/\lambda_2)$, which may be infinite."""
-    depth, log_small, gap, value = jnp.broadcast_arrays(depth, log_small, gap, value)
+    depth, log_small, gap, value = xp.broadcast_arrays(depth, log_small, gap, value)
     forward = gap >= 0
-    far = jnp.isinf(gap)
-    delta = jnp.where(far, 1.0, jnp.where(forward, gap, -gap))
-    p = jnp.where(forward, 1.0, blocks - 1.0)
+    far = xp.isinf(gap)
+    delta = xp.where(far, 1.0, xp.where(forward, gap, -gap))
+    p = xp.where(forward, 1.0, blocks - 1.0)
     k = depth - 2
     q = k / depth
-    smallest = jnp.where(far, 0.0, log_small)
-    target = jnp.log(depth) + log_mean(k * delta) - k * smallest + q * jnp.log(value * blocks * size)
+    smallest = xp.where(far, 0.0, log_small)
+    target = xp.log(depth) + log_mean(k * delta) - k * smallest + q * xp.log(value * blocks * size)
     h = _root(target, delta, q, p, blocks - p)
-    x = jnp.where(far, jnp.inf, _distance(delta, h))
-    return jnp.where(forward, x, -x)
+    x = xp.where(far, xp.inf, _distance(delta, h))
+    return xp.where(forward, x, -x)
 
 
-@jax.jit
+@formula
 def _from_family(depth: Array, alpha: Array, m: Array, value: Array, blocks: ArrayLike, size: ArrayLike) -> Array:
     return _log_ratio(depth, *_family(alpha, m, blocks * size), value, blocks, size)
 
 
-@jax.jit
+@formula
 def _from_eigenvalues(
     depth: Array, first: Array, second: Array, value: Array, blocks: ArrayLike, size: ArrayLike
 ) -> Array:
-    log_small = jnp.log(jnp.where(first >= second, second, first))
+    log_small = xp.log(xp.where(first >= second, second, first))
     return _log_ratio(depth, log_small, log_quotient(first, second), value, blocks, size)
 
 
@@ -290,19 +290,19 @@ def _checked_family(where: str, alpha: ArrayLike, m: ArrayLike) -> tuple[Array, 
 def _family(alpha: Array, m: Array, width: ArrayLike) -> tuple[Array, Array]:
     r"""$\ln\lambda_2$ and $\ln(\lambda_1/\lambda_2)$ of a layer $\alpha$ on the diagonal, $\alpha/m$ off it."""
     one = m == 1
-    safe = jnp.where(one, 2.0, m)
+    safe = xp.where(one, 2.0, m)
     # ln((m - 1)/m) and ln(1 + d/(m - 1)) without loss near 1 and for m as large as one likes.
-    ratio = jnp.where(safe < 2, jnp.log(safe - 1) - jnp.log(safe), jnp.log1p(-1 / safe))
-    log_small = jnp.where(one, -jnp.inf, jnp.log(alpha) + ratio)
-    return log_small, jnp.where(one, jnp.inf, jnp.log1p(width / (safe - 1)))
+    ratio = xp.where(safe < 2, xp.log(safe - 1) - xp.log(safe), xp.log1p(-1 / safe))
+    log_small = xp.where(one, -xp.inf, xp.log(alpha) + ratio)
+    return log_small, xp.where(one, xp.inf, xp.log1p(width / (safe - 1)))
 
 
 def log_quotient(first: Float[Array, "*batch"], second: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Logarithm of a quotient of positive numbers, with all digits where they are nearly equal."""
     near = (first < 2 * second) & (second < 2 * first)
-    safe = jnp.where(near, second, 1.0)
-    difference = jnp.where(near, first - second, 0.0)
-    return jnp.where(near, jnp.log1p(difference / safe), jnp.log(first) - jnp.log(second))
+    safe = xp.where(near, second, 1.0)
+    difference = xp.where(near, first - second, 0.0)
+    return xp.where(near, xp.log1p(difference / safe), xp.log(first) - xp.log(second))
 
 
 @entry
@@ -409,11 +409,11 @@ def block_small_scale(
     return _small_scale(depth, scale, m, float(blocks * size))
 
 
-@jax.jit
+@formula
 def _small_scale(depth: Array, scale: Array, m: Array, width: ArrayLike) -> Array:
     log_small, gap = _family(scale, m, width)
     k = depth - 2
-    return jnp.exp(depth * (log_small - jnp.log(-jnp.expm1(-k * gap)) / k))
+    return xp.exp(depth * (log_small - xp.log(-xp.expm1(-k * gap)) / k))
 
 
 @entry
@@ -446,10 +446,10 @@ def block_crossover(
     return _crossover(depth, scale, value, float(blocks), float(size))
 
 
-@jax.jit
+@formula
 def _crossover(depth: Array, scale: Array, value: Array, blocks: ArrayLike, size: ArrayLike) -> Array:
     k = depth - 2
-    return k * blocks * size * jnp.exp(k * (jnp.log(size * value) / depth - jnp.log(scale)))
+    return k * blocks * size * xp.exp(k * (xp.log(size * value) / depth - xp.log(scale)))
 
 
 @entry
@@ -481,7 +481,7 @@ def block_constant(
     return _constant(depth, scale, m, float(blocks * size))
 
 
-@jax.jit
+@formula
 def _constant(depth: Array, scale: Array, m: Array, width: ArrayLike) -> Array:
     power = 2 - depth
     return (scale / m) ** power * ((m + width - 1) ** power - (m - 1) ** power)
@@ -555,8 +555,8 @@ def block_equation_2(
 
 def _check_rest(where: str, name: str, bound: str, rest: Float[Array, "*batch"]) -> None:
     """Refuse an eigenvalue that leaves less than nothing for the other one; nothing gives infinity."""
-    if is_concrete(rest) and rest.size and not float(jnp.min(rest)) >= 0:
+    if is_concrete(rest) and rest.size and not float(xp.min(rest)) >= 0:
         raise ValueError(
             f"{where}: {name} must be at most {bound}, d = blocks * size, but value * d less its share is "
-            f"{float(jnp.min(rest)):g}."
+            f"{float(xp.min(rest)):g}."
         )

@@ -3,11 +3,10 @@ r"""One input, one output, one hidden layer of any width: solved from any start,
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params
+from deeplinear.core import Array, Params, xp
 from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
 from deeplinear.exact._quadratic import quadratic
 from deeplinear.exact._single_channel import single_channel
@@ -32,12 +31,12 @@ class ChannelSolution(AbstractSolution):
     def form(self) -> str:
         return "one input, one output, one hidden layer"
 
-    def layers_at(self, t: Float[Array, ""]) -> Params:
-        sign = jnp.sign(self.target)
-        a, b = single_channel(self.rate * t, self.start[0][:, 0], sign * self.start[1][0], jnp.abs(self.target))
-        return a[:, None], sign * b[None]
+    def layers_at(self, t: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
+        sign = xp.sign(self.target)
+        a, b = single_channel(self.rate * t, self.start[0][:, 0], sign * self.start[1][0], xp.abs(self.target))
+        return a[..., None], sign * b[..., None, :]
 
-    def product_at(self, t: Float[Array, ""]) -> Matrix:
+    def product_at(self, t: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
         first, second = self.layers_at(t)
         return second @ first
 
@@ -55,5 +54,5 @@ def channel(problem: Problem, params: Params) -> ChannelSolution:
     rate, target = goal.covariance[0, 0], goal.target[0, 0]
     require("an input that varies", float(rate <= 0), 0.0)
     require("a target that is not zero", float(target == 0), 0.0)
-    residuals = {"one input and one output": jnp.zeros(())}
+    residuals = {"one input and one output": xp.zeros(())}
     return ChannelSolution(problem, params, residuals, target, rate)

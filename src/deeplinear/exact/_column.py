@@ -1,12 +1,10 @@
 r"""Two layers and one observed column: how far the rows of the second layer end from a common direction."""
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from deeplinear.core import Array, HypothesisError, Matrix, Params, check_shape, entry, is_concrete
+from deeplinear.core import Array, HypothesisError, Matrix, Params, check_shape, entry, formula, is_concrete, xp
 from deeplinear.exact._disconnected import real_array, two_layer_completion
 from deeplinear.models import Problem
 
@@ -37,12 +35,12 @@ class ColumnAlignment(eqx.Module):
     column: int = eqx.field(static=True)
 
     @property
-    @eqx.filter_jit
+    @formula
     def proper_bounds(self) -> Float[Array, " rows"]:
         """$B_i/(1 + B_i)$: bounds as well, sharper, and never above 1."""
         above = self.bounds > 1
-        small, large = jnp.where(above, 1.0, self.bounds), jnp.where(above, self.bounds, 1.0)
-        return jnp.where(above, 1 / (1 + 1 / large), small / (1 + small))
+        small, large = xp.where(above, 1.0, self.bounds), xp.where(above, self.bounds, 1.0)
+        return xp.where(above, 1 / (1 + 1 / large), small / (1 + small))
 
     def misalignment(self, params: Params) -> Float[Array, " rows"]:
         r"""Measured share $|a_{i,\perp}|^2 / |a_i|^2$ orthogonal to the observed column $b$, one per observed row.
@@ -73,17 +71,17 @@ class ColumnAlignment(eqx.Module):
         return found
 
 
-@jax.jit
+@formula(static_argnums=3)
 def _misalignment(
-    first: Matrix, second: Matrix, rows: Int[Array, " rows"], column: Int[Array, ""]
+    first: Matrix, second: Matrix, rows: Int[Array, " rows"], column: int
 ) -> tuple[Float[Array, " rows"], Float[Array, ""]]:
     """Shares of the rows orthogonal to the column, and the length of the shortest of them all."""
     b, a = first[:, column], second[rows, :]
-    lengths, length = jnp.linalg.norm(a, axis=-1), jnp.linalg.norm(b)
+    lengths, length = xp.linalg.norm(a, axis=-1), xp.linalg.norm(b)
     u = b / length
     rest = a - (a @ u)[:, None] * u
     rest = rest - (rest @ u)[:, None] * u  # once more: what rounding left of the parallel part
-    return (jnp.linalg.norm(rest, axis=-1) / lengths) ** 2, jnp.minimum(jnp.min(lengths), length)
+    return (xp.linalg.norm(rest, axis=-1) / lengths) ** 2, xp.minimum(xp.min(lengths), length)
 
 
 @entry
@@ -118,7 +116,7 @@ def column_alignment(
         >>> problem = Problem(DeepLinear((1, 1, 1)), Completion(jnp.array([[3.0]]), jnp.ones((1, 1))))
         >>> start = (jnp.zeros((1, 1)), jnp.ones((1, 1)))
         >>> column_alignment(problem, start).bounds.round(6)
-        Array([0.333333], dtype=float64)
+        array([0.333333])
     """
     where = "column_alignment"
     parts = two_layer_completion(where, problem, params)
@@ -126,7 +124,7 @@ def column_alignment(
     if len(columns) > 1:
         advice = f"{len(columns)} columns hold observations."
         raise HypothesisError("one observed column", len(columns) - 1, 0, advice)
-    targets, column = jnp.asarray(parts.values, dtype=float), int(columns[0])
+    targets, column = xp.asarray(parts.values, dtype=float), int(columns[0])
     zeros = int(np.sum(parts.values == 0))
     if zeros:
         raise HypothesisError("non-zero targets", zeros, 0, f"{zeros} of the targets are 0; leave those entries out.")
@@ -163,37 +161,37 @@ def column_alignment(
     return ColumnAlignment(_bounds(a, b, targets), unit, parallel_column, parallel_rows, positive, rows, column)
 
 
-@jax.jit
+@formula(static_argnums=3)
 def _observed(
-    a: Matrix, b: Matrix, rows: Int[Array, " rows"], column: Int[Array, ""]
+    a: Matrix, b: Matrix, rows: Int[Array, " rows"], column: int
 ) -> tuple[Float[Array, "rows hidden"], Float[Array, " hidden"], Float[Array, ""], Float[Array, ""]]:
     """Observed rows and column, their largest entry, and the sum of their squares relative to it."""
     rows_of_a, column_of_b = a[rows, :], b[:, column]
-    largest = jnp.maximum(jnp.max(jnp.abs(rows_of_a)), jnp.max(jnp.abs(column_of_b)))
-    total = jnp.sum((rows_of_a / largest) ** 2) + jnp.sum((column_of_b / largest) ** 2)
+    largest = xp.maximum(xp.max(xp.abs(rows_of_a)), xp.max(xp.abs(column_of_b)))
+    total = xp.sum((rows_of_a / largest) ** 2) + xp.sum((column_of_b / largest) ** 2)
     return rows_of_a, column_of_b, largest, total
 
 
-@jax.jit
+@formula
 def _bounds(
     a: Float[Array, "rows hidden"], b: Float[Array, " hidden"], targets: Float[Array, " rows"]
 ) -> Float[Array, " rows"]:
     """$B_i$ of each observed row."""
-    square, size, sizes = jnp.sum(b**2), _length(a), jnp.abs(targets)
-    root = jnp.hypot(square, 2 * _length(targets))
+    square, size, sizes = xp.sum(b**2), _length(a), xp.abs(targets)
+    root = xp.hypot(square, 2 * _length(targets))
     # One factor after the other: squares of the targets may leave the range of numbers.
     bounds = size * ((root + square) / sizes / 2) * (size / sizes)
-    return jnp.where(size > 0, bounds, 0.0)
+    return xp.where(size > 0, bounds, 0.0)
 
 
 def _length(array: Float[Array, "..."]) -> Float[Array, ""]:
     """Norm of all entries, without underflow or overflow of their squares."""
-    largest = jnp.max(jnp.abs(array))
-    scale = jnp.where(largest > 0, largest, 1.0)
-    return scale * jnp.sqrt(jnp.sum((array / scale) ** 2))
+    largest = xp.max(xp.abs(array))
+    scale = xp.where(largest > 0, largest, 1.0)
+    return scale * xp.sqrt(xp.sum((array / scale) ** 2))
 
 
-@jax.jit
+@formula
 def _parallel(
     a: Float[Array, "rows hidden"],
     b: Float[Array, " hidden"],
@@ -201,12 +199,12 @@ def _parallel(
     direction: Float[Array, " hidden"],
 ) -> tuple[Float[Array, " hidden"], Float[Array, ""], Float[Array, " rows"], Float[Array, ""], Float[Array, ""]]:
     r"""$u$, $u\cdot b$, $u\cdot a_i$ and the total orthogonal part, all in the limit; and that part, or 0."""
-    u = direction / jnp.max(jnp.abs(direction))
-    u = u / jnp.linalg.norm(u)
+    u = direction / xp.max(xp.abs(direction))
+    u = u / xp.linalg.norm(u)
     along, column_along = a @ u, b @ u
-    gap, strength = jnp.sum(along**2) - column_along**2, 2 * _length(targets)
-    root = jnp.hypot(gap, strength) + jnp.abs(gap)
-    parallel = jnp.sqrt(jnp.where(gap > 0, strength * (strength / root), root) / 2)
+    gap, strength = xp.sum(along**2) - column_along**2, 2 * _length(targets)
+    root = xp.hypot(gap, strength) + xp.abs(gap)
+    parallel = xp.sqrt(xp.where(gap > 0, strength * (strength / root), root) / 2)
     rest, column_rest = a - along[:, None] * u, b - column_along * u
-    perpendicular = jnp.sum(rest**2) - jnp.sum(column_rest**2)
-    return u, parallel, targets / parallel, perpendicular, jnp.maximum(perpendicular, 0.0)
+    perpendicular = xp.sum(rest**2) - xp.sum(column_rest**2)
+    return u, parallel, targets / parallel, perpendicular, xp.maximum(perpendicular, 0.0)

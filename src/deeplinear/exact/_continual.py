@@ -8,7 +8,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
@@ -22,11 +21,15 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     entry,
+    formula,
     is_concrete,
-    one_at_a_time,
+    is_program,
+    over,
+    scan,
+    xp,
 )
 from deeplinear.exact._block_algebra import spread
-from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagated, stacked
+from deeplinear.exact._riccati import Correlations, correlations_of, eigensystem, propagated, propagated_at, stacked
 from deeplinear.exact._two_layers import BALANCE_TOLERANCE, checked_two_layers
 
 
@@ -51,10 +54,10 @@ class Continual(eqx.Module):
     factors: Float[Array, "states size hidden"]
 
     @property
-    @eqx.filter_jit
+    @formula
     def boundaries(self) -> Float[Array, " states"]:
         """Times at which tasks begin and end: 0, the end of the first task, and so on."""
-        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(self.durations)])
+        return xp.concatenate([xp.zeros(1), xp.cumsum(self.durations)])
 
     @property
     def products(self) -> Float[Array, "states out inp"]:
@@ -62,19 +65,19 @@ class Continual(eqx.Module):
         return correlations_of(self.factors, self.targets.shape[-1]).product
 
     @property
-    @eqx.filter_jit
+    @formula
     def forgetting_matrix(self) -> Float[Array, "tasks tasks"]:
         r"""Entry $(i, j)$, $j \ge i$: rise of the loss of task $i$ from the end of task $i$ to the end of task $j$.
 
         Below the diagonal, where task $i$ has not been trained yet, it is 0.
         """
         ends = self.products[1:]
-        rises = jax.vmap(lambda own, target: jax.vmap(lambda later: forgetting(own, later, target))(ends))
-        return jnp.triu(rises(ends, self.targets))
+        rises = over(lambda own, target: over(lambda later: forgetting(own, later, target))(ends))
+        return xp.triu(rises(ends, self.targets))
 
     def task(self, times: Any) -> Int[Array, "*times"]:
         """Position of the task that is trained at each time; at a boundary the one that begins."""
-        return jnp.searchsorted(self.boundaries[1:-1], jnp.asarray(times, dtype=float), side="right").astype(int)
+        return xp.searchsorted(self.boundaries[1:-1], xp.asarray(times, dtype=float), side="right").astype(int)
 
     def factor(self, times: Any) -> Float[Array, "*times size hidden"]:
         r"""$Q$ at each time, up to a rotation of the hidden basis.
@@ -113,33 +116,39 @@ class Continual(eqx.Module):
         return _losses(self.correlations(times).product, self.targets)
 
 
-@jax.jit
+@formula
 def _losses(
     product: Float[Array, "*times out inp"], targets: Float[Array, "tasks out inp"]
 ) -> Float[Array, "tasks *times"]:
-    return jax.vmap(lambda target: 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1)))(targets)
+    return over(lambda target: 0.5 * xp.sum((product - target) ** 2, axis=(-2, -1)))(targets)
 
 
-@jax.jit
+@formula
 def _outside(durations: Float[Array, " tasks"], times: Float[Array, "*times"]) -> tuple[Bool[Array, ""], Array]:
     """Whether there are times before the start or after the end, and the end."""
-    end = jnp.sum(durations)
+    end = xp.sum(durations)
     # Sums of durations differ by rounding from the times a caller adds up.
-    return jnp.any(times > end * (1 + 1e-12)) | ~jnp.all(times >= 0), end
+    return xp.any(times > end * (1 + 1e-12)) | ~xp.all(times >= 0), end
 
 
-@one_at_a_time
-@eqx.filter_jit
+@formula
 def _factors(solution: Continual, times: Float[Array, "*times"]) -> Float[Array, "*times size hidden"]:
-    systems = jax.vmap(lambda target: eigensystem(target, solution.lam))(solution.targets)
-    begun = solution.boundaries[:-1]
+    systems = over(lambda target: eigensystem(target, solution.lam))(solution.targets)
+    begun, flat = solution.boundaries[:-1], times.ravel()
+    which = solution.task(flat)
+    since = xp.maximum(flat - begun[which], 0.0)
 
-    def one(t: Float[Array, ""], k: Int[Array, ""]) -> Float[Array, "size hidden"]:
+    def within(k: Any, since: Array) -> Array:
         system = jax.tree.map(lambda leaf: leaf[k], systems)
-        return propagated(solution.factors[k], system, jnp.maximum(t - begun[k], 0.0))
+        return propagated_at(solution.factors[k], system, since)
 
-    flat = times.ravel()
-    return jax.vmap(one)(flat, solution.task(flat)).reshape(*times.shape, *solution.factors.shape[1:])
+    if is_program(which, since, solution):
+        found = over(within)(which, since)
+    else:  # task by task, with all its times at once
+        order = np.argsort(which, kind="stable")
+        parts = [within(k, since[which == k]) for k in np.unique(which)]
+        found = np.concatenate([solution.factors[:0], *parts])[np.argsort(order)]
+    return found.reshape(*times.shape, *solution.factors.shape[1:])
 
 
 @entry
@@ -174,13 +183,13 @@ def continual(
         >>> one = jnp.ones((1, 1))
         >>> solution = continual((0.1 * one, 0.1 * one), [2 * one, one], 20.0)
         >>> solution.losses([20.0, 40.0]).round(9)
-        Array([[0. , 0.5],
-               [0.5, 0. ]], dtype=float64)
+        array([[0. , 0.5],
+               [0.5, 0. ]])
     """
     where = "continual"
     check_x64(where)
     inp, out = params[0].shape[1], params[1].shape[0]
-    sigmas = [jnp.asarray(target, dtype=float) for target in targets]
+    sigmas = [xp.asarray(target, dtype=float) for target in targets]
     if not sigmas:
         raise ValueError(f"{where}: targets must hold at least one task, but is empty.")
     for position, sigma in enumerate(sigmas):
@@ -198,8 +207,7 @@ def continual(
     return check_result(where, Continual(begun, lengths, layers.lam, layers.residual, factors))
 
 
-@one_at_a_time
-@eqx.filter_jit
+@formula
 def _chain(
     factor: Float[Array, "size hidden"],
     sigmas: tuple[Float[Array, "out inp"], ...],
@@ -207,13 +215,13 @@ def _chain(
     lam: Float[Array, ""],
 ) -> tuple[Float[Array, "tasks out inp"], Float[Array, "states size hidden"]]:
     """Targets, and factors at the start and at the end of every task."""
-    targets = jnp.stack(sigmas)
+    targets = xp.stack(sigmas)
 
     def step(now: Array, task: tuple[Array, Array]) -> tuple[Array, Array]:
         later = propagated(now, eigensystem(task[0], lam), task[1])
         return later, later
 
-    return targets, jnp.concatenate([factor[None], jax.lax.scan(step, factor, (targets, durations))[1]])
+    return targets, xp.concatenate([factor[None], scan(step, factor, (targets, durations))[1]])
 
 
 @entry
@@ -237,7 +245,7 @@ def forgetting(before: object, after: object, target: object) -> Float[Array, ""
         >>> float(forgetting(one, 3 * one, one))
         2.0
     """
-    early, late, sigma = (jnp.asarray(matrix, dtype=float) for matrix in (before, after, target))
+    early, late, sigma = (xp.asarray(matrix, dtype=float) for matrix in (before, after, target))
     check_shape("forgetting", "after", late, early.shape)
     check_shape("forgetting", "target", sigma, early.shape)
     for name, matrix in (("before", early), ("after", late), ("target", sigma)):
@@ -245,6 +253,6 @@ def forgetting(before: object, after: object, target: object) -> Float[Array, ""
     return check_result("forgetting", _rise(early, late, sigma))
 
 
-@jax.jit
+@formula
 def _rise(early: Array, late: Array, sigma: Array) -> Float[Array, ""]:
-    return 0.5 * jnp.sum((late - early) * ((late - sigma) + (early - sigma)))
+    return 0.5 * xp.sum((late - early) * ((late - sigma) + (early - sigma)))

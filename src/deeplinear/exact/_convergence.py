@@ -5,13 +5,10 @@ equation: a mode is learned unless the start has nothing to grow it from.
 """
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -29,8 +26,10 @@ from deeplinear.core import (
     check_size,
     check_x64,
     entry,
-    one_at_a_time,
+    formula,
+    scan,
     spectrum,
+    xp,
 )
 from deeplinear.exact._kernel import kernel_distance
 from deeplinear.exact._printed_forms import overlaps
@@ -172,35 +171,35 @@ def late_rate(target: object, lam: ArrayLike, hidden: int | None = None) -> Floa
     return _late_rate(sigma, as_array(lam, float), int(hidden))
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@formula(static_argnums=2)
 def _late_rate(sigma: Matrix, lam: Float[Array, ""], hidden: int) -> Float[Array, ""]:
     out, inp = sigma.shape
-    modes, half = min(inp, out), jnp.abs(lam) / 2
+    modes, half = min(inp, out), xp.abs(lam) / 2
     found = spectrum(sigma)
     zero = RANK_TOLERANCE * found[0]
-    strengths = jnp.where(found > zero, found, 0.0)
-    across = jnp.sign(lam) * np.sign(out - inp)
+    strengths = xp.where(found > zero, found, 0.0)
+    across = xp.sign(lam) * np.sign(out - inp)
     # Strengths of the directions that grow, strongest first; the complement is weaker than all where it does not.
-    growing = jnp.concatenate([strengths, jnp.full(abs(out - inp), jnp.where(across > 0, 0.0, -1.0))])
-    count = jnp.where(across > 0, min(hidden, inp + out - modes), min(hidden, modes))
+    growing = xp.concatenate([strengths, xp.full(abs(out - inp), xp.where(across > 0, 0.0, -1.0))])
+    count = xp.where(across > 0, min(hidden, inp + out - modes), min(hidden, modes))
     last = growing[count - 1]
-    place = jnp.arange(len(growing))
-    equal, there = jnp.abs(growing - last) <= zero, growing >= 0
+    place = xp.arange(len(growing))
+    equal, there = xp.abs(growing - last) <= zero, growing >= 0
 
     def least(gaps: Float[Array, " growing"], which: Array) -> Float[Array, ""]:
-        return jnp.min(jnp.where(which, gaps, jnp.inf))
+        return xp.min(xp.where(which, gaps, xp.inf))
 
     def gap(high: Array, low: Array) -> Array:
-        total = jnp.hypot(high, half) + jnp.hypot(low, half)
-        return (high - low) * (high + low) / jnp.where(total > 0, total, 1.0)
+        total = xp.hypot(high, half) + xp.hypot(low, half)
+        return (high - low) * (high + low) / xp.where(total > 0, total, 1.0)
 
-    shared = jnp.any(equal & there & (place >= count))
-    rate = jnp.hypot(last, half) + jnp.hypot(strengths[-1], half)  # towards what decays
+    shared = xp.any(equal & there & (place >= count))
+    rate = xp.hypot(last, half) + xp.hypot(strengths[-1], half)  # towards what decays
     if inp != out:
-        rate = jnp.where(across > 0, rate, jnp.minimum(rate, jnp.hypot(last, half) + half))
-    rate = jnp.minimum(rate, least(gap(last, growing), there & (place >= count) & ~equal))
-    rate = jnp.minimum(rate, least(gap(growing, last), shared & (place < count) & ~equal))
-    return jnp.where((last > 0) | (half > 0), rate, 0.0)
+        rate = xp.where(across > 0, rate, xp.minimum(rate, xp.hypot(last, half) + half))
+    rate = xp.minimum(rate, least(gap(last, growing), there & (place >= count) & ~equal))
+    rate = xp.minimum(rate, least(gap(growing, last), shared & (place < count) & ~equal))
+    return xp.where((last > 0) | (half > 0), rate, 0.0)
 
 
 @entry(instead="use overlaps, limit and late_rate")
@@ -231,7 +230,7 @@ def diagnose(params: Params, target: object, lam: ArrayLike | None = None) -> Di
     """
     first, second, sigma, number = _checked("diagnose", params, target, lam)
     (hidden, inp), out = first.shape, second.shape[0]
-    modes, strengths = min(inp, out), np.asarray(spectrum(jnp.asarray(sigma, dtype=float)))
+    modes, strengths = min(inp, out), np.asarray(spectrum(xp.asarray(sigma, dtype=float)))
     found = overlaps(params, target, number)
     overlap = every = np.asarray(found.growing)
     guaranteed = (number > 0 and out == hidden) or (number < 0 and inp == hidden)
@@ -333,18 +332,18 @@ def regime(
         )
     goal = limit(sigma, number, first.shape[0])  # or a refusal, which a compiled program could not make
     factor, system, beginning, ending, distance, loss = _ends(
-        *(jnp.asarray(x, dtype=float) for x in (first, second, sigma, np.asarray(number))), ending=goal
+        *(xp.asarray(x, dtype=float) for x in (first, second, sigma, np.asarray(number))), ending=goal
     )
     end = float(distance)
     levels = (0.5 * end, 0.5 * float(loss))
     if levels[0] <= 0 or levels[1] <= 0:
         return Regime("lazy", end, math.nan, math.nan)
     times = [math.nan, math.nan]
-    state = (factor, jnp.asarray(np.zeros(()), dtype=float))
+    state = (factor, xp.asarray(np.zeros(()), dtype=float))
     values = [0.0, float(loss)]
     step = 1e-4 / float(np.max(np.abs(np.asarray(system.values))))
     while True:
-        steps = jnp.asarray(step * SPACING ** np.arange(POINTS), dtype=float)
+        steps = xp.asarray(step * SPACING ** np.arange(POINTS), dtype=float)
         path = _stretch(*state, system, steps, beginning, ending)
         for k, level in enumerate(levels):
             if math.isnan(times[k]) and _first(path, k, level) is not None:
@@ -357,8 +356,7 @@ def regime(
     return Regime(label, end, times[0], times[1])
 
 
-@one_at_a_time
-@eqx.filter_jit
+@formula
 def _ends(
     first: Float[Array, "hidden inp"],
     second: Float[Array, "out hidden"],
@@ -383,8 +381,7 @@ class _Path(eqx.Module):
     gap: Float[Array, ""]
 
 
-@one_at_a_time
-@eqx.filter_jit
+@formula
 def _stretch(
     factor: Float[Array, "size hidden"],
     reached: Float[Array, ""],
@@ -401,8 +398,8 @@ def _stretch(
         now = correlations_of(moved, system.inp)
         return (moved, t + dt), (t + dt, kernel_distance(beginning, now), _loss(now, ending), q, t)
 
-    last, (times, distance, loss, before, since) = jax.lax.scan(move, (factor, reached), steps)
-    gap = jnp.linalg.norm(correlations_of(last[0], system.inp).matrix - ending.matrix) / jnp.linalg.norm(ending.matrix)
+    last, (times, distance, loss, before, since) = scan(move, (factor, reached), steps)
+    gap = xp.linalg.norm(correlations_of(last[0], system.inp).matrix - ending.matrix) / xp.linalg.norm(ending.matrix)
     return _Path(times, (distance, loss), (before, since), last, gap)
 
 
@@ -434,8 +431,8 @@ def _crossing(
         value = float(values[first - 1]) if first else value
         since, until = float(np.asarray(path.before[1])[first]), float(np.asarray(path.times)[first])
         if remaining:
-            steps = jnp.asarray(np.full(POINTS, (until - since) / POINTS), dtype=float)
-            state = (jnp.asarray(np.asarray(x)[first], dtype=float) for x in path.before)
+            steps = xp.asarray(np.full(POINTS, (until - since) / POINTS), dtype=float)
+            state = (xp.asarray(np.asarray(x)[first], dtype=float) for x in path.before)
             path = _stretch(*state, system, steps, beginning, ending)
             continue
         rise = float(values[first]) - value
@@ -446,7 +443,7 @@ def _crossing(
 
 def _loss(now: Correlations, ending: Correlations) -> Float[Array, ""]:
     """Half the squared distance of the product from its limit."""
-    return 0.5 * jnp.sum((now.product - ending.product) ** 2)
+    return 0.5 * xp.sum((now.product - ending.product) ** 2)
 
 
 def _learned(overlap: Float[np.ndarray, "hidden modes"], tolerance: float) -> np.ndarray:

@@ -8,12 +8,10 @@ Products of the others are made without a division: weights may be zero.
 """
 
 import enum
-import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from deeplinear.core import (
@@ -26,13 +24,17 @@ from deeplinear.core import (
     check_x64,
     checked_params,
     entry,
+    formula,
     is_concrete,
+    over,
+    put,
     refused_derivative,
+    stop_gradient,
+    xp,
 )
 from deeplinear.exact._block_algebra import Numbers, checked, positive, spread
 from deeplinear.exact._layer_modes import layer_mode
 from deeplinear.exact._mode_flow import log_smallest
-from deeplinear.exact._shared_shapes import seen
 
 
 class Ending(enum.IntEnum):
@@ -55,9 +57,9 @@ class DiagonalLimit(NamedTuple):
 
 def _others(weights: Float[Array, "depth *modes"]) -> Float[Array, "depth *modes"]:
     """Products of all layers but one: of those before it and those after it."""
-    ones = jnp.ones_like(weights[:1])
-    before = jnp.concatenate([ones, jnp.cumprod(weights[:-1], axis=0)])
-    after = jnp.concatenate([jnp.cumprod(weights[:0:-1], axis=0)[::-1], ones])
+    ones = xp.ones_like(weights[:1])
+    before = xp.concatenate([ones, xp.cumprod(weights[:-1], axis=0)])
+    after = xp.concatenate([xp.cumprod(weights[:0:-1], axis=0)[::-1], ones])
     return before * after
 
 
@@ -91,8 +93,8 @@ def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
 
     Example:
         >>> diagonal_weights((jnp.array([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), jnp.array([[3.0, 0.0]])))
-        Array([[2.],
-               [3.]], dtype=float64)
+        array([[2.],
+               [3.]])
     """
     layers = tuple(as_array(layer, float) for layer in checked_params("diagonal_weights", "params", params))
     modes = min(min(layer.shape) for layer in layers)
@@ -107,9 +109,9 @@ def diagonal_weights(params: Params) -> Float[Array, "depth modes"]:
     return _diagonals(layers, modes)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@formula(static_argnums=1)
 def _diagonals(layers: Params, modes: int) -> Float[Array, "depth modes"]:
-    return jnp.stack([jnp.diagonal(layer)[:modes] for layer in layers])
+    return xp.stack([xp.diagonal(layer)[:modes] for layer in layers])
 
 
 @entry
@@ -118,16 +120,16 @@ def diagonal_layers(params: Params, weights: Float[Array, "depth modes"]) -> Par
 
     Example:
         >>> diagonal_layers((jnp.eye(2), jnp.array([[3.0, 0.0]])), jnp.array([[0.5], [4.0]]))[0]
-        Array([[0.5, 0. ],
-               [0. , 1. ]], dtype=float64)
+        array([[0.5, 0. ],
+               [0. , 1. ]])
     """
     return _with_diagonals(tuple(as_array(layer, float) for layer in params), weights)
 
 
-@jax.jit
+@formula
 def _with_diagonals(layers: Params, weights: Float[Array, "depth modes"]) -> Params:
-    place = jnp.arange(weights.shape[1])
-    return tuple(jnp.asarray(layer).at[place, place].set(row) for layer, row in zip(layers, weights, strict=True))
+    place = xp.arange(weights.shape[1])
+    return tuple(put(layer, (place, place), row) for layer, row in zip(layers, weights, strict=True))
 
 
 @entry
@@ -143,16 +145,16 @@ def diagonal_field(weights: Numbers, sigma: Numbers) -> Float[Array, "depth mode
 
     Example:
         >>> diagonal_field([[1.0], [2.0], [-1.0]], 1.0)
-        Array([[-6.],
+        array([[-6.],
                [-3.],
-               [ 6.]], dtype=float64)
+               [ 6.]])
     """
     return _field(*_checked("diagonal_field", weights, sigma))
 
 
-@jax.jit
+@formula
 def _field(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> Float[Array, "depth modes"]:
-    return _others(xi) * (values - jnp.prod(xi, axis=0))
+    return _others(xi) * (values - xp.prod(xi, axis=0))
 
 
 @entry
@@ -169,13 +171,11 @@ def diagonal_flow(times: Numbers, weights: Numbers, sigma: Numbers) -> Float[Arr
 
     Example:
         >>> diagonal_flow(jnp.inf, [[1.0, 2.0], [1.0, 0.0]], [4.0, 0.0]).round(12)
-        Array([[2., 2.],
-               [2., 0.]], dtype=float64)
+        array([[2., 2.],
+               [2., 0.]])
     """
     xi, values = _checked("diagonal_flow", weights, sigma)
-    found = layer_mode(times, np.asarray(xi).T if is_concrete(xi) else xi.T, values)  # modes, times, layers
-    xp, found = seen(found)
-    return jnp.asarray(xp.moveaxis(found, 0, -1), dtype=float)
+    return xp.moveaxis(layer_mode(times, xi.T, values), 0, -1)  # modes, times, layers before
 
 
 @entry
@@ -195,7 +195,7 @@ def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
 
     Example:
         >>> chain_minimum([3.0, -3.0], 2.0)  # w₂² = w₁² + 3 = w₃² + 3
-        Array([1., 4., 1.], dtype=float64)
+        array([1., 4., 1.])
     """
     where = "chain_minimum"
     check_x64(where)
@@ -209,22 +209,21 @@ def chain_minimum(laws: Numbers, sigma: Numbers) -> Float[Array, " depth"]:
     return _minimum(steps, target)
 
 
-@jax.jit
+@formula
 def _minimum(steps: Float[Array, " laws"], target: Float[Array, ""]) -> Float[Array, " depth"]:
-    heights = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
-    lowest = jnp.argmin(heights)
+    heights = xp.concatenate([xp.zeros(1), xp.cumsum(steps)])
+    lowest = xp.argmin(heights)
     return _squares(heights - heights[lowest], lowest, target)
 
 
-@jax.jit
+@formula
 def _squares(
     excess: Float[Array, " depth"], lowest: Int[Array, ""], target: Float[Array, ""]
 ) -> Float[Array, " depth"]:
     """Squares at the minimum, x + k_i, with excesses over that of the lowest layer."""
-    depth = excess.shape[0]
-    other = jnp.arange(depth) != lowest
-    log_y = log_smallest(jnp.where(other, excess, 0.0), other, jnp.log(target), jnp.asarray(depth, dtype=float))
-    return jnp.exp(2 * log_y) + excess
+    other = xp.arange(excess.shape[0]) != lowest
+    log_y = log_smallest(xp.where(other, excess, 0.0), other, xp.log(target))
+    return xp.exp(2 * log_y) + excess
 
 
 @entry
@@ -248,7 +247,7 @@ def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> 
     Example:
         >>> limit = diagonal_limit([[1.0], [2.0], [-1.0]], 1.0)
         >>> limit.weights[:, 0].round(6), Ending(int(limit.ending[0])).name
-        (Array([0.      , 1.732051, 0.      ], dtype=float64), 'saddle')
+        (array([0.      , 1.732051, 0.      ]), 'saddle')
     """
     where = "diagonal_limit"
     xi, values = _checked(where, weights, sigma)
@@ -257,33 +256,38 @@ def diagonal_limit(weights: Numbers, sigma: Numbers, tolerance: float = 0.0) -> 
 
 
 def _mode_limit(
-    weights: Float[Array, " depth"], target: Float[Array, ""], tolerance: Float[Array, ""]
+    weights: Float[Array, " depth"], target: Float[Array, ""], tolerance: ArrayLike
 ) -> tuple[Float[Array, " depth"], Int[Array, ""]]:
-    sizes = jnp.abs(weights)
-    lowest = jnp.argmin(sizes)
+    sizes = xp.abs(weights)
+    lowest = xp.argmin(sizes)
     least = sizes[lowest]
     tied = sizes - least <= tolerance * sizes
     excess = (sizes - least) * (sizes + least)
-    excess = jnp.where(tied, excess - jax.lax.stop_gradient(excess), excess)  # nothing in value
-    signs = jnp.where(weights < 0, -1.0, 1.0)
-    several = jnp.sum(tied) > 1
-    towards = jnp.where(target < 0, -1.0, 1.0)
-    wrong = jnp.prod(signs) * towards < 0
+    excess = xp.where(tied, excess - stop_gradient(excess), excess)  # nothing in value
+    signs = xp.where(weights < 0, -1.0, 1.0)
+    several = xp.sum(tied) > 1
+    towards = xp.where(target < 0, -1.0, 1.0)
+    wrong = xp.prod(signs) * towards < 0
     stuck = several & (wrong | (least == 0))
     empty = target == 0
-    squares = _squares(excess, lowest, jnp.where(empty, 1.0, jnp.abs(target)))
-    squares = jnp.where(stuck | empty, excess, squares)
-    turned = jnp.where(wrong & ~several & (jnp.arange(len(weights)) == lowest), -signs, signs)
-    found = turned * jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+    squares = _squares(excess, lowest, xp.where(empty, 1.0, xp.abs(target)))
+    squares = xp.where(stuck | empty, excess, squares)
+    turned = xp.where(wrong & ~several & (xp.arange(len(weights)) == lowest), -signs, signs)
+    found = turned * xp.sqrt(xp.where(squares > 0, squares, 1.0))
     message = "diagonal_limit: a mode that rests or ends in a saddle has no derivative; move weights or sigma a little."
     found = refused_derivative(found, stuck | (empty & several), message)
-    fate = jnp.where(least == 0, int(Ending.rest), int(Ending.saddle))
-    ending = jnp.where(empty | ~stuck, int(Ending.minimum), fate)
+    fate = xp.where(least == 0, int(Ending.rest), int(Ending.saddle))
+    ending = xp.where(empty | ~stuck, int(Ending.minimum), fate)
     rests = (least == 0) & (several | empty)
-    return jnp.where(rests, weights, jnp.where(squares == 0, 0.0, found)), ending
+    return xp.where(rests, weights, xp.where(squares == 0, 0.0, found)), ending
 
 
-_limits = jax.jit(jax.vmap(_mode_limit, in_axes=(1, 0, None), out_axes=(1, 0)))
+@formula
+def _limits(
+    weights: Float[Array, "depth modes"], targets: Float[Array, " modes"], tolerance: ArrayLike
+) -> tuple[Float[Array, "depth modes"], Int[Array, " modes"]]:
+    found, endings = over(_mode_limit, in_axes=(0, 0, None))(weights.T, targets, tolerance)
+    return found.T, endings
 
 
 @entry
@@ -294,14 +298,14 @@ def mode_losses(weights: Numbers, sigma: Numbers) -> Float[Array, " modes"]:
 
     Example:
         >>> mode_losses([[1.0, 2.0], [1.0, 0.0]], [4.0, 3.0])
-        Array([4.5, 4.5], dtype=float64)
+        array([4.5, 4.5])
     """
     return _losses(*_checked("mode_losses", weights, sigma))
 
 
-@jax.jit
+@formula
 def _losses(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> Float[Array, " modes"]:
-    return 0.5 * (values - jnp.prod(xi, axis=0)) ** 2
+    return 0.5 * (values - xp.prod(xi, axis=0)) ** 2
 
 
 @entry
@@ -321,23 +325,23 @@ def diagonal_hessian(weights: Numbers, sigma: Numbers) -> Float[Array, "modes de
 
     Example:
         >>> diagonal_hessian([[0.0], [0.0], [3.0]], 1.0)[0]
-        Array([[ 0., -3.,  0.],
+        array([[ 0., -3.,  0.],
                [-3.,  0.,  0.],
-               [ 0.,  0.,  0.]], dtype=float64)
+               [ 0.,  0.,  0.]])
     """
     found = _hessian(*_checked("diagonal_hessian", weights, sigma)) + 0.0  # no negative zeros; compiled, they are lost
     return check_result("diagonal_hessian", found)
 
 
-@jax.jit
+@formula
 def _hessian(xi: Float[Array, "depth modes"], values: Float[Array, " modes"]) -> Float[Array, "modes depth depth"]:
     depth = xi.shape[0]
     layer = np.arange(depth)
     left_out = (layer[:, None, None] == layer) | (layer[None, :, None] == layer)
-    rest = jnp.prod(jnp.where(left_out, 1.0, xi.T[:, None, None, :]), axis=-1)
-    rest = jnp.where(layer[:, None] == layer, 0.0, rest)
+    rest = xp.prod(xp.where(left_out, 1.0, xi.T[:, None, None, :]), axis=-1)
+    rest = xp.where(layer[:, None] == layer, 0.0, rest)
     others = _others(xi).T
-    excess = jnp.prod(xi, axis=0) - values
+    excess = xp.prod(xi, axis=0) - values
     return others[:, :, None] * others[:, None, :] + excess[:, None, None] * rest
 
 
@@ -358,8 +362,8 @@ def diagonal_bracket(weights: Numbers, sigma: Numbers, other: Numbers) -> Float[
 
     Example:
         >>> diagonal_bracket([[1.0], [2.0]], 1.0, 2.0)
-        Array([[10.],
-               [ 5.]], dtype=float64)
+        array([[10.],
+               [ 5.]])
     """
     where = "diagonal_bracket"
     xi, values = _checked(where, weights, sigma)
@@ -367,12 +371,12 @@ def diagonal_bracket(weights: Numbers, sigma: Numbers, other: Numbers) -> Float[
     return _bracket(xi, values, second)
 
 
-@jax.jit
+@formula
 def _bracket(
     xi: Float[Array, "depth modes"], values: Float[Array, " modes"], second: Float[Array, " modes"]
 ) -> Float[Array, "depth modes"]:
     others = _others(xi)
-    return (second - values) * jnp.sum(others**2, axis=0) * others
+    return (second - values) * xp.sum(others**2, axis=0) * others
 
 
 @entry
@@ -391,7 +395,7 @@ def diagonal_laws_rank(weights: Numbers, tolerance: float = 0.0) -> Int[Array, "
 
     Example:
         >>> diagonal_laws_rank([[1.0, 0.0, 0.0], [2.0, 2.0, 0.0], [3.0, 3.0, 3.0]])
-        Array([2, 2, 1], dtype=int64)
+        array([2, 2, 1])
     """
     where = "diagonal_laws_rank"
     check_number(where, "tolerance", tolerance, at_least=0)
@@ -399,7 +403,7 @@ def diagonal_laws_rank(weights: Numbers, tolerance: float = 0.0) -> Int[Array, "
     return _laws_rank(xi, tolerance)
 
 
-@jax.jit
-def _laws_rank(xi: Float[Array, "depth modes"], tolerance: Float[Array, ""]) -> Int[Array, " modes"]:
-    zeros = jnp.sum(jnp.abs(xi) <= tolerance, axis=0)
-    return xi.shape[0] - jnp.maximum(1, zeros)
+@formula
+def _laws_rank(xi: Float[Array, "depth modes"], tolerance: ArrayLike) -> Int[Array, " modes"]:
+    zeros = xp.sum(xp.abs(xi) <= tolerance, axis=0)
+    return xi.shape[0] - xp.maximum(1, zeros)

@@ -8,8 +8,6 @@ their directions, and $|u|\,|v|$ is conserved.
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
@@ -23,7 +21,10 @@ from deeplinear.core import (
     check_finite,
     check_x64,
     entry,
+    formula,
     is_concrete,
+    put,
+    xp,
 )
 from deeplinear.models import Completion, DeepLinear, EntryCompletion, Problem, observed_entries
 
@@ -60,11 +61,10 @@ def two_layer_completion(where: str, problem: Problem, params: tuple[Array | np.
 
 def real_array(where: str, name: str, array: Array | np.ndarray) -> Float[Array, "..."]:
     """Numbers as a 64-bit array; those that are not real, or visibly not finite, are refused."""
-    kind = np.dtype(jnp.result_type(array)).kind
-    if kind not in "iuf":
-        raise TypeError(f"{where}: {name} must hold real numbers, but holds {jnp.result_type(array)}.")
+    if np.dtype(array.dtype).kind not in "iuf":
+        raise TypeError(f"{where}: {name} must hold real numbers, but holds {array.dtype}.")
     check_finite(where, name, array)
-    return jnp.asarray(array, dtype=float)
+    return as_array(array, float)
 
 
 def _pairs(where: str, problem: Problem, params: tuple[Array | np.ndarray, ...]) -> TwoLayerCompletion:
@@ -79,9 +79,9 @@ def _pairs(where: str, problem: Problem, params: tuple[Array | np.ndarray, ...])
 
 def _length(vectors: Float[Array, "pairs hidden"]) -> Float[Array, " pairs"]:
     """Norm of each row, without underflow or overflow of the squares."""
-    largest = jnp.max(jnp.abs(vectors), axis=-1)
-    scale = jnp.where(largest > 0, largest, 1.0)
-    return scale * jnp.sqrt(jnp.sum((vectors / scale[:, None]) ** 2, axis=-1))
+    largest = xp.max(xp.abs(vectors), axis=-1)
+    scale = xp.where(largest > 0, largest, 1.0)
+    return scale * xp.sqrt(xp.sum((vectors / scale[:, None]) ** 2, axis=-1))
 
 
 class DisconnectedSolution(eqx.Module):
@@ -115,23 +115,23 @@ class DisconnectedSolution(eqx.Module):
 
     def _roots(self) -> tuple[Float[Array, " pairs"], Float[Array, " pairs"]]:
         r"""$\sqrt{S + w}$ and $\sqrt{S - w}$: the lengths to which $x$ and $y$ tend."""
-        x, y, root_w = self.sum_length, self.difference_length, jnp.sqrt(jnp.abs(self.values))
-        mean = jnp.sqrt(x) * jnp.sqrt(y)
-        scale = jnp.maximum(root_w, mean)
-        scale = jnp.where(scale > 0, scale, 1.0)
+        x, y, root_w = self.sum_length, self.difference_length, xp.sqrt(xp.abs(self.values))
+        mean = xp.sqrt(x) * xp.sqrt(y)
+        scale = xp.maximum(root_w, mean)
+        scale = xp.where(scale > 0, scale, 1.0)
         share = (root_w / scale) ** 2
-        large = scale * jnp.sqrt(share + jnp.hypot(share, (mean / scale) ** 2))
-        short, long = jnp.minimum(x, y), jnp.maximum(x, y)
-        small = short * (long / jnp.where(large > 0, large, 1.0))
-        return jnp.where(self.values >= 0, large, small), jnp.where(self.values >= 0, small, large)
+        large = scale * xp.sqrt(share + xp.hypot(share, (mean / scale) ** 2))
+        short, long = xp.minimum(x, y), xp.maximum(x, y)
+        small = short * (long / xp.where(large > 0, large, 1.0))
+        return xp.where(self.values >= 0, large, small), xp.where(self.values >= 0, small, large)
 
     def _place(
         self, plus: Float[Array, "*times pairs hidden"], minus: Float[Array, "*times pairs hidden"]
     ) -> tuple[Float[Array, "*times _ _"], ...]:
         """Layers with the observed pairs at $a + b$ = `plus`, $a - b$ = `minus`."""
-        first, second = (jnp.broadcast_to(w, (*plus.shape[:-2], *w.shape)) for w in self.start)
-        second = jnp.asarray(second).at[..., self.rows, :].set((plus + minus) / 2)
-        first = jnp.asarray(first).at[..., :, self.columns].set(jnp.swapaxes((plus - minus) / 2, -1, -2))
+        first, second = (xp.broadcast_to(w, (*plus.shape[:-2], *w.shape)) for w in self.start)
+        second = put(second, (..., self.rows, slice(None)), (plus + minus) / 2)
+        first = put(first, (..., slice(None), self.columns), xp.swapaxes((plus - minus) / 2, -1, -2))
         return first, second
 
     def params(self, times: ArrayLike) -> tuple[Float[Array, "*times _ _"], ...]:
@@ -179,16 +179,16 @@ class DisconnectedSolution(eqx.Module):
             )
         return _layers_in_the_limit(self)
 
-    @eqx.filter_jit
+    @formula
     def integrated_residual(self) -> Float[Array, " pairs"]:
         r"""$\bar r = \int_0^\infty (w_{ij}(t) - w)\,dt$ of each pair: $a + b$ shrinks by $e^{-\bar r}$ in all.
 
         Infinite for a pair that ends in a saddle, and where $w = 0$ and one of $a \pm b$ vanishes (algebraic decay).
         """
         root_plus, root_minus = self._roots()
-        x, y = jnp.log(self.sum_length), jnp.log(self.difference_length)
-        fitted = jnp.where(self.values > 0, x - jnp.log(root_plus), jnp.log(root_minus) - y)
-        return jnp.where(self.values == 0, (x - y) / 2, fitted)
+        x, y = xp.log(self.sum_length), xp.log(self.difference_length)
+        fitted = xp.where(self.values > 0, x - xp.log(root_plus), xp.log(root_minus) - y)
+        return xp.where(self.values == 0, (x - y) / 2, fitted)
 
 
 def _sum_and_difference(
@@ -199,39 +199,39 @@ def _sum_and_difference(
     return a + b, a - b
 
 
-@jax.jit
+@formula
 def _solution(
     params: Params, rows: Int[Array, " pairs"], columns: Int[Array, " pairs"], values: Float[Array, " pairs"]
 ) -> DisconnectedSolution:
     """The conserved numbers of each pair."""
-    x, y = (_length(part / jnp.sqrt(2.0)) for part in _sum_and_difference(params, rows, columns))
-    return DisconnectedSolution(params, values, x, y, jnp.hypot(values, x * y), rows, columns)
+    x, y = (_length(part / xp.sqrt(2.0)) for part in _sum_and_difference(params, rows, columns))
+    return DisconnectedSolution(params, values, x, y, xp.hypot(values, x * y), rows, columns)
 
 
-@jax.jit
+@formula
 def _layers_at(solution: DisconnectedSolution, times: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
     """`DisconnectedSolution.params`, compiled."""
     x, y, t = solution.sum_length, solution.difference_length, times[..., None]
     z = 2 * solution.rate * t
-    share = jnp.where(z > 0, -jnp.expm1(-z) / jnp.where(z > 0, z, 1.0), 1.0)
-    root_k, root_e = jnp.sqrt(t) * jnp.sqrt(share), jnp.exp(-z / 2)
+    share = xp.where(z > 0, -xp.expm1(-z) / xp.where(z > 0, z, 1.0), 1.0)
+    root_k, root_e = xp.sqrt(t) * xp.sqrt(share), xp.exp(-z / 2)
     root_plus, root_minus = solution._roots()
-    above = jnp.hypot(root_e, root_k * jnp.hypot(root_minus, x))
-    below = jnp.hypot(root_e, root_k * jnp.hypot(root_plus, y))
+    above = xp.hypot(root_e, root_k * xp.hypot(root_minus, x))
+    below = xp.hypot(root_e, root_k * xp.hypot(root_plus, y))
     # A part that starts at zero stays zero, whatever its factor has grown to.
-    grow = jnp.where(x > 0, below / jnp.where(above > 0, above, 1.0), 0.0)
-    shrink = jnp.where(y > 0, above / jnp.where(below > 0, below, 1.0), 0.0)
+    grow = xp.where(x > 0, below / xp.where(above > 0, above, 1.0), 0.0)
+    shrink = xp.where(y > 0, above / xp.where(below > 0, below, 1.0), 0.0)
     plus, minus = _sum_and_difference(solution.start, solution.rows, solution.columns)
     moved = solution._place(grow[..., None] * plus, shrink[..., None] * minus)
-    return tuple(jnp.where(t[..., None] == 0, w, v) for w, v in zip(solution.start, moved, strict=True))
+    return tuple(xp.where(t[..., None] == 0, w, v) for w, v in zip(solution.start, moved, strict=True))
 
 
-@jax.jit
+@formula
 def _layers_in_the_limit(solution: DisconnectedSolution) -> Params:
     """`DisconnectedSolution.limit`, compiled."""
     parts = _sum_and_difference(solution.start, solution.rows, solution.columns)
     lengths = (solution.sum_length, solution.difference_length)
-    units = (part / jnp.where(length > 0, length, 1.0)[:, None] for part, length in zip(parts, lengths, strict=True))
+    units = (part / xp.where(length > 0, length, 1.0)[:, None] for part, length in zip(parts, lengths, strict=True))
     return solution._place(*(root[:, None] * unit for root, unit in zip(solution._roots(), units, strict=True)))
 
 
@@ -256,8 +256,8 @@ def disconnected(problem: Problem, params: Params) -> DisconnectedSolution:
         >>> problem = Problem(DeepLinear((2, 2, 2)), Completion(jnp.diag(jnp.array([4.0, 9.0])), jnp.eye(2)))
         >>> solution = disconnected(problem, (1e-3 * jnp.eye(2), 1e-3 * jnp.eye(2)))
         >>> solution.limit()[0]
-        Array([[2., 0.],
-               [0., 3.]], dtype=float64)
+        array([[2., 0.],
+               [0., 3.]])
     """
     parts = _pairs("disconnected", problem, params)
     start = (parts.b, parts.a)
@@ -307,15 +307,15 @@ def disconnected_hyperbolic(problem: Problem, params: Params) -> Params:
     return limit
 
 
-@jax.jit
+@formula
 def _hyperbolic(
     params: Params, rows: Int[Array, " pairs"], columns: Int[Array, " pairs"], values: Float[Array, " pairs"]
 ) -> tuple[Params, Float[Array, " pairs"]]:
     """Limit and angle of each pair in the hyperbolic form."""
     first, second = params
     a, b = second[rows, :], first[:, columns].T
-    dot, half = jnp.sum(a * b, axis=-1), jnp.sum(a**2 + b**2, axis=-1) / 2
-    angle = 0.5 * jnp.log((dot + half) / (values + jnp.sqrt(values**2 - dot**2 + half**2)))
-    cosh, sinh = jnp.cosh(angle)[:, None], jnp.sinh(angle)[:, None]
-    turned = jnp.asarray(first).at[:, columns].set((b * cosh - a * sinh).T)
-    return (turned, jnp.asarray(second).at[rows, :].set(a * cosh - b * sinh)), angle
+    dot, half = xp.sum(a * b, axis=-1), xp.sum(a**2 + b**2, axis=-1) / 2
+    angle = 0.5 * xp.log((dot + half) / (values + xp.sqrt(values**2 - dot**2 + half**2)))
+    cosh, sinh = xp.cosh(angle)[:, None], xp.sinh(angle)[:, None]
+    turned = put(first, (slice(None), columns), (b * cosh - a * sinh).T)
+    return (turned, put(second, rows, a * cosh - b * sinh)), angle

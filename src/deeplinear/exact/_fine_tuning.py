@@ -3,8 +3,6 @@ r"""Fine-tuning: a trained network is given another $\lambda$ without changing w
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Key
@@ -23,15 +21,19 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     entry,
+    formula,
     full_svd,
     is_concrete,
-    one_at_a_time,
+    over,
     polar,
+    put,
     random_orthogonal,
     refused_derivative,
+    stop_gradient,
+    xp,
 )
 from deeplinear.exact._growing import learnt_factor
-from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
+from deeplinear.exact._riccati import correlations_of, eigensystem, propagated_at, stacked
 from deeplinear.exact._two_layers import checked_two_layers
 from deeplinear.models import feasible_lambda, lambda_estimate, two_balanced_layers
 
@@ -76,7 +78,7 @@ def rebalance(params: Params, lam: ArrayLike, key: Key[Array, ""] | None = None)
     stacked(params)
     (hidden, inp), out = params[0].shape, params[1].shape[0]
     check_number(where, "lam", lam)
-    relative = jnp.asarray(lam, dtype=float)
+    relative = xp.asarray(lam, dtype=float)
     relative = feasible_lambda(where, relative, relative, (inp, hidden, out))
     return check_result(where, _rebuilt(_frame(where, params, key), relative))
 
@@ -102,12 +104,12 @@ def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
                 f"{where}: params must be known, not traced, where there are more hidden units than modes."
             )
         message = f"{where}: the product must have the rank of the hidden width."
-        return frame._replace(turn=eqx.error_if(frame.turn, jnp.any(small), message))
+        return frame._replace(turn=eqx.error_if(frame.turn, xp.any(small), message))
     rank = int(np.sum(~np.asarray(small)))
     if rank == hidden:
         return frame
     kept = np.where(np.asarray(small), 0.0, np.asarray(frame.strengths))
-    frame = frame._replace(strengths=jnp.asarray(kept, dtype=float))
+    frame = frame._replace(strengths=xp.asarray(kept, dtype=float))
     if abs(float(old)) > IMBALANCE * float(largest):
         return _completed(first, second, frame, rank, float(old) > 0)
     if key is None:
@@ -120,7 +122,7 @@ def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
     return frame._replace(turn=random_orthogonal(key, hidden))
 
 
-@eqx.filter_jit
+@formula
 def _seen(first: Matrix, second: Matrix) -> tuple[_Frame, Float[Array, ""], Bool[Array, " modes"], Float[Array, ""]]:
     r"""The frame as the product shows it, complete where its rank is the hidden width; and the old $\lambda$.
 
@@ -138,34 +140,34 @@ def _seen(first: Matrix, second: Matrix) -> tuple[_Frame, Float[Array, ""], Bool
     left = refused_derivative(left, lost, message)
     old = lambda_estimate((first, second)).lam[0]
     above, below = second.T @ left[:, :modes], first @ right_t[:modes].T
-    turn = polar(jnp.where(old >= 0, _normal(above), _normal(below)))
-    turn = jnp.pad(turn, ((0, 0), (0, hidden - modes)))
+    turn = polar(xp.where(old >= 0, _normal(above), _normal(below)))
+    turn = xp.pad(turn, ((0, 0), (0, hidden - modes)))
     small = strengths[:modes] <= RANK_TOLERANCE * strengths[0]
-    largest = jnp.maximum(jnp.sum(first**2), jnp.sum(second**2))
+    largest = xp.maximum(xp.sum(first**2), xp.sum(second**2))
     return _Frame(left, strengths[:modes], right_t.T, turn), old, small, largest
 
 
-@eqx.filter_jit
+@formula(static_argnums=(3, 4))
 def _completed(first: Matrix, second: Matrix, frame: _Frame, rank: int, above: bool) -> _Frame:
     """The frame where the product does not show all hidden directions, but the larger layer does."""
     shown = _normal(second.T @ frame.left[:, :rank] if above else first @ frame.right[:, :rank])
     # A basis of the hidden space whose first columns span what the product shows.
-    basis, _, _ = jnp.linalg.svd(shown, full_matrices=True)
+    basis, _, _ = xp.linalg.svd(shown, full_matrices=True)
     hiding = basis[:, rank:]
-    turn = jnp.concatenate([polar(shown), hiding], axis=1)
+    turn = xp.concatenate([polar(shown), hiding], axis=1)
     # The larger layer maps the others to directions of its own; those are kept, orthogonal to rounding.
     seen = second @ hiding if above else first.T @ hiding
     known = frame.left[:, :rank] if above else frame.right[:, :rank]
-    kept = jnp.concatenate([known, polar(seen - known @ (known.T @ seen))], axis=1)
+    kept = xp.concatenate([known, polar(seen - known @ (known.T @ seen))], axis=1)
     return frame._replace(turn=turn, left=kept) if above else frame._replace(turn=turn, right=kept)
 
 
 def _normal(columns: Matrix) -> Matrix:
-    square = jnp.sum(columns**2, axis=0)
-    return columns / jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    square = xp.sum(columns**2, axis=0)
+    return columns / xp.sqrt(xp.where(square > 0, square, 1.0))
 
 
-@eqx.filter_jit
+@formula
 def _rebuilt(frame: _Frame, lam: Float[Array, ""]) -> Params:
     """Layers of a frame."""
     widths = (frame.right.shape[0], frame.turn.shape[0], frame.left.shape[0])
@@ -187,11 +189,11 @@ def added_feature(target: object, feature: int, from_item: int, to_item: int) ->
 
     Example:
         >>> added_feature(jnp.array([[1.0, 0.0], [2.0, 3.0]]), 1, 0, 1)
-        Array([[1., 0.],
-               [2., 2.]], dtype=float64)
+        array([[1., 0.],
+               [2., 2.]])
     """
     where = "added_feature"
-    sigma = jnp.asarray(target, dtype=float)
+    sigma = xp.asarray(target, dtype=float)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     check_count(where, "feature", feature, at_least=0, at_most=sigma.shape[0] - 1)
@@ -200,9 +202,9 @@ def added_feature(target: object, feature: int, from_item: int, to_item: int) ->
     return _with_feature(sigma, feature, from_item, to_item)
 
 
-@jax.jit
+@formula
 def _with_feature(sigma: Matrix, feature: ArrayLike, from_item: ArrayLike, to_item: ArrayLike) -> Matrix:
-    return jnp.asarray(sigma).at[feature, to_item].set(sigma[feature, from_item])
+    return put(sigma, (feature, to_item), sigma[feature, from_item])
 
 
 @entry
@@ -228,7 +230,7 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     """
     where = "fine_tune_losses"
     check_x64(where)
-    sigma = jnp.asarray(target, dtype=float)
+    sigma = xp.asarray(target, dtype=float)
     check_shape(where, "target", sigma, (params[1].shape[0], params[0].shape[1]))
     check_finite(where, "target", sigma)
     when = as_array(times, float)
@@ -244,18 +246,16 @@ def fine_tune_losses(params: Params, target: object, times: Any, lams: Any = Non
     for extreme in (_extreme(values, "min"), _extreme(values, "max")):
         values = feasible_lambda(where, values, extreme, widths)
     # Only correlations matter, which follow from the product: the hidden basis stays as it is found.
-    frame = _frame(where, jax.lax.stop_gradient(tuple(params)), None)
+    frame = _frame(where, stop_gradient(tuple(params)), None)
     return check_result(where, _losses((frame, params[1] @ params[0]), sigma, values, when))
 
 
 def _extreme(values: Float[Array, "..."], which: str) -> Float[Array, ""]:
     """The smallest or largest of numbers and 0."""
-    xp, seen = (np, np.asarray(values)) if is_concrete(values) else (jnp, values)
-    return as_array(getattr(xp, which)(seen, initial=0.0), float)
+    return as_array(getattr(xp, which)(values, initial=0.0), float)
 
 
-@one_at_a_time
-@eqx.filter_jit
+@formula
 def _losses(
     start: tuple[_Frame, Matrix] | Params, target: Matrix, lams: Float[Array, "*lams"], times: Float[Array, "*times"]
 ) -> Float[Array, "..."]:
@@ -265,14 +265,14 @@ def _losses(
         frame, product = start
         if not isinstance(frame, _Frame):
             return stacked((frame, product))
-        factor = stacked(_rebuilt(*jax.lax.stop_gradient((frame, lam))))
+        factor = stacked(_rebuilt(*stop_gradient((frame, lam))))
         return learnt_factor("fine_tune_losses", factor, product, lam)
 
     def one(factor: Array, lam: Array) -> Array:
         system = eigensystem(target, lam)
-        later = jax.vmap(lambda t: propagated(factor, system, t))(times.ravel())
+        later = propagated_at(factor, system, times.ravel())
         product = correlations_of(later, target.shape[1]).product
-        return 0.5 * jnp.sum((product - target) ** 2, axis=(-2, -1))
+        return 0.5 * xp.sum((product - target) ** 2, axis=(-2, -1))
 
     given = lams.ravel()
-    return jax.vmap(one)(jax.vmap(begin)(given), given).reshape(*lams.shape, *times.shape)
+    return over(one)(over(begin)(given), given).reshape(*lams.shape, *times.shape)

@@ -1,7 +1,5 @@
 r"""Two layers without their weights: the flow of the product alone."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -17,7 +15,10 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     entry,
+    formula,
     is_concrete,
+    stop_gradient,
+    xp,
 )
 from deeplinear.exact._growing import learnt
 from deeplinear.exact._riccati import Correlations
@@ -50,11 +51,11 @@ def function_space_field(product: object, target: object, lam: ArrayLike) -> Mat
 
     Example:
         >>> function_space_field(jnp.array([[3.0]]), jnp.array([[4.0]]), 8.0)
-        Array([[10.]], dtype=float64)
+        array([[10.]])
     """
     where = "function_space_field"
     check_x64(where)
-    function, sigma = jnp.asarray(product, dtype=float), jnp.asarray(target, dtype=float)
+    function, sigma = xp.asarray(product, dtype=float), xp.asarray(target, dtype=float)
     check_shape(where, "product", function, (None, None))
     check_shape(where, "target", sigma, function.shape)
     if 0 in function.shape:
@@ -76,15 +77,15 @@ def function_space_field(product: object, target: object, lam: ArrayLike) -> Mat
     return check_result(where, speed)
 
 
-@jax.jit
+@formula
 def _field(function: Matrix, sigma: Matrix, imbalance: Float[Array, ""]) -> tuple[Matrix, Float[Array, " modes"]]:
     """The speed, and the singular values of the product."""
-    fixed, number = jax.lax.stop_gradient((function, imbalance))
-    left, values, right_t = jnp.linalg.svd(fixed, full_matrices=False)
+    fixed, number = stop_gradient((function, imbalance))
+    left, values, right_t = xp.linalg.svd(fixed, full_matrices=False)
     # Of s_λ ± λ/2 the smaller is s² over the larger.
-    large = jnp.hypot(values, number / 2) + jnp.abs(number) / 2
-    small = values * (values / jnp.where(large > 0, large, 1.0))
-    output, inner = jnp.where(number >= 0, large, small), jnp.where(number >= 0, small, large)
+    large = xp.hypot(values, number / 2) + xp.abs(number) / 2
+    small = values * (values / xp.where(large > 0, large, 1.0))
+    output, inner = xp.where(number >= 0, large, small), xp.where(number >= 0, small, large)
     layers = Correlations((right_t.T * inner) @ right_t, fixed, (left * output) @ left.T)
     layers = learnt("function_space_field", len(values), layers, function, imbalance)
     error = sigma - function

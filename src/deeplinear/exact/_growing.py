@@ -5,14 +5,11 @@ have learnt these modes are $QQ^\top = 2PF$: a function of $F$, whose derivative
 exists wherever a gap lies between the eigenvalues that are kept and the others. Singular vectors need no derivative.
 """
 
-import functools
-
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix
+from deeplinear.core import Array, Matrix, differentiable, stop_gradient, xp
 from deeplinear.exact._riccati import Correlations, matrix_of
 
 GAP = 1e-12
@@ -32,7 +29,7 @@ def learnt(where: str, hidden: int, found: Correlations, target: Matrix, lam: Fl
     return _learnt(where, hidden, found, target, lam)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@differentiable(nondiff_argnums=(0, 1))
 def _learnt(where: str, hidden: int, found: Correlations, target: Matrix, lam: Float[Array, ""]) -> Correlations:
     return found
 
@@ -50,19 +47,19 @@ def _(
 def _change(where: str, hidden: int, target: Matrix, lam: Array, turned: Matrix, shifted: Array) -> Matrix:
     """Derivative of $2PF$ along a change of the task and of the relative scale."""
     matrix, change = jax.jvp(matrix_of, (target, lam), (turned, shifted))
-    values, vectors = jnp.linalg.eigh(matrix)
+    values, vectors = xp.linalg.eigh(matrix)
     size = values.shape[0]
-    least = GAP * jnp.max(jnp.abs(values))
-    kept = (jnp.arange(size) >= size - hidden) & (values > least)
-    weights = jnp.where(kept, 2 * values, 0.0)
+    least = GAP * xp.max(xp.abs(values))
+    kept = (xp.arange(size) >= size - hidden) & (values > least)
+    weights = xp.where(kept, 2 * values, 0.0)
     crossing = kept[:, None] != kept[None, :]
     gap = values[:, None] - values[None, :]
-    narrow = jnp.any(crossing & (jnp.abs(gap) <= least))
+    narrow = xp.any(crossing & (xp.abs(gap) <= least))
     # A mode within reach that neither grows nor decays grows for every change of the task.
     modes = min(hidden, *target.shape)
     still = values[size - modes] <= least
-    slopes = jnp.where(crossing, (weights[:, None] - weights[None, :]) / jnp.where(crossing, gap, 1.0), 0.0)
-    slopes = jnp.where(kept[:, None] & kept[None, :], 2.0, slopes)
+    slopes = xp.where(crossing, (weights[:, None] - weights[None, :]) / xp.where(crossing, gap, 1.0), 0.0)
+    slopes = xp.where(kept[:, None] & kept[None, :], 2.0, slopes)
     message = (
         f"{where}: there is no derivative where the modes that are learnt do not differ from the others in strength, "
         "or vanish at lam = 0; move the matrix or lam a little."
@@ -71,7 +68,7 @@ def _change(where: str, hidden: int, target: Matrix, lam: Array, turned: Matrix,
     return vectors @ (slopes * (vectors.T @ change @ vectors)) @ vectors.T
 
 
-@jax.custom_jvp
+@differentiable
 def _turnless(factor: Matrix, correlations: Matrix) -> Matrix:
     return factor
 
@@ -79,7 +76,7 @@ def _turnless(factor: Matrix, correlations: Matrix) -> Matrix:
 @_turnless.defjvp
 def _(primals: tuple[Matrix, Matrix], tangents: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
     factor, _ = primals
-    inverse = jnp.linalg.inv(factor.T @ factor)
+    inverse = xp.linalg.inv(factor.T @ factor)
     half = tangents[1] @ factor @ inverse
     return factor, half - 0.5 * factor @ (inverse @ (factor.T @ half))
 
@@ -88,7 +85,7 @@ def learnt_factor(
     where: str, factor: Float[Array, "size hidden"], target: Matrix, lam: Float[Array, ""]
 ) -> Float[Array, "size hidden"]:
     """A factor of the correlations of a task, with a derivative that is right up to a turn of the hidden basis."""
-    inp, frozen = target.shape[1], jax.lax.stop_gradient(factor)
+    inp, frozen = target.shape[1], stop_gradient(factor)
     whole = frozen @ frozen.T
     blocks = Correlations(whole[:inp, :inp], whole[inp:, :inp], whole[inp:, inp:])
     return _turnless(frozen, learnt(where, factor.shape[1], blocks, target, lam).matrix)

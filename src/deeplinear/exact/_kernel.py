@@ -5,12 +5,9 @@ $K = I \otimes X^\top W_1^\top W_1 X + W_2 W_2^\top \otimes X^\top X$: it depend
 correlations only, so that the closed form of $QQ^\top$ is one of the kernel too.
 """
 
-import functools
 import math
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -26,7 +23,9 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     entry,
+    formula,
     is_concrete,
+    xp,
 )
 from deeplinear.exact._riccati import Correlations
 
@@ -50,8 +49,8 @@ def tangent_kernel(
     Example:
         >>> c = correlations_of(stacked((jnp.full((1, 1), 2.0), jnp.full((1, 1), 3.0))), 1)
         >>> tangent_kernel(c, jnp.array([[1.0, 10.0]]))
-        Array([[  13.,  130.],
-               [ 130., 1300.]], dtype=float64)
+        array([[  13.,  130.],
+               [ 130., 1300.]])
     """
     where = "tangent_kernel"
     x = _samples(where, inputs, correlations.input.shape[-1])
@@ -99,9 +98,9 @@ def kernel_distance(before: Correlations, after: Correlations) -> Float[Array, "
         if np.any(np.asarray(first) == 0):
             raise ValueError(f"{where}: the kernel of before must not vanish, but it does; both layers are zero.")
     gone = last == 0
-    safe = jnp.where(gone, 1.0, last)
+    safe = xp.where(gone, 1.0, last)
     gap = tuple(_over(x, first) - _over(y, safe) for x, y in zip(start, end, strict=True))
-    return check_result(where, jnp.where(gone, 1.0, 0.5 * _square(gap)))
+    return check_result(where, xp.where(gone, 1.0, 0.5 * _square(gap)))
 
 
 @entry
@@ -125,7 +124,7 @@ def kernel_distance_full(
         1.0
     """
     where = "kernel_distance_full"
-    start, end = jnp.asarray(before, dtype=float), jnp.asarray(after, dtype=float)
+    start, end = xp.asarray(before, dtype=float), xp.asarray(after, dtype=float)
     check_finite(where, "before", start)
     check_finite(where, "after", end)
     if is_concrete(start) and np.any(np.linalg.norm(np.asarray(start), axis=(-2, -1)) == 0):
@@ -133,14 +132,14 @@ def kernel_distance_full(
     return check_result(where, _distance_full(start, end))
 
 
-@jax.jit
+@formula
 def _distance_full(
     start: Float[Array, "*batch entries entries"], end: Float[Array, "*batch entries entries"]
 ) -> Float[Array, "*batch"]:
-    first = jnp.linalg.norm(start, axis=(-2, -1), keepdims=True)
-    last = jnp.linalg.norm(end, axis=(-2, -1), keepdims=True)
-    gap = start / first - end / jnp.where(last == 0, 1.0, last)
-    return jnp.where(last[..., 0, 0] == 0, 1.0, 0.5 * jnp.sum(gap**2, axis=(-2, -1)))
+    first = xp.linalg.norm(start, axis=(-2, -1), keepdims=True)
+    last = xp.linalg.norm(end, axis=(-2, -1), keepdims=True)
+    gap = start / first - end / xp.where(last == 0, 1.0, last)
+    return xp.where(last[..., 0, 0] == 0, 1.0, 0.5 * xp.sum(gap**2, axis=(-2, -1)))
 
 
 @entry
@@ -179,11 +178,11 @@ def kernel_change(
 
     Example:
         >>> kernel_change(jnp.zeros((1, 1)), jnp.full((1, 1), 2.0), 8.0, jnp.ones((1, 1)))
-        Array([[1.]], dtype=float64)
+        array([[1.]])
     """
     where = "kernel_change"
     check_x64(where)
-    old, new = jnp.asarray(product_before, dtype=float), jnp.asarray(product_after, dtype=float)
+    old, new = xp.asarray(product_before, dtype=float), xp.asarray(product_after, dtype=float)
     check_shape(where, "product_before", old, (None, None))
     check_shape(where, "product_after", new, old.shape)
     check_finite(where, "product_before", old)
@@ -193,7 +192,7 @@ def kernel_change(
     x = _samples(where, inputs, inp)
     hidden = min(old.shape) if hidden is None else hidden
     check_count(where, "hidden", hidden, at_least=1)
-    number = jnp.asarray(lam, dtype=float)
+    number = xp.asarray(lam, dtype=float)
     if is_concrete(number):
         side = out if float(number) > 0 else inp
         if float(number) == 0:
@@ -209,38 +208,38 @@ def kernel_change(
     else:
         number = eqx.error_if(
             number,
-            (jnp.where(number > 0, out, inp) != hidden) | (number == 0),
+            (xp.where(number > 0, out, inp) != hidden) | (number == 0),
             f"{where}: lam must be positive with out = hidden, or negative with inp = hidden.",
         )
     return check_result(where, _change(old, new, number, x, as_printed))
 
 
-@functools.partial(jax.jit, static_argnums=4)
+@formula(static_argnums=4)
 def _change(
     old: Matrix, new: Matrix, number: Float[Array, ""], x: Float[Array, "inp samples"], as_printed: bool
 ) -> Float[Array, "entries entries"]:
     change_in, change_out = new.T @ new - old.T @ old, new @ new.T - old @ old.T
     if as_printed:
-        change_in = jnp.where(number > 0, 1.0, 0.0) * change_in
-        change_out = jnp.where(number > 0, 0.0, 1.0) * change_out
-    return _kernel(change_in, change_out, x) / jnp.abs(number)
+        change_in = xp.where(number > 0, 1.0, 0.0) * change_in
+        change_out = xp.where(number > 0, 0.0, 1.0) * change_out
+    return _kernel(change_in, change_out, x) / xp.abs(number)
 
 
 def _samples(where: str, inputs: object, inp: int) -> Float[Array, "inp samples"]:
-    x = jnp.asarray(inputs, dtype=float)
+    x = xp.asarray(inputs, dtype=float)
     check_shape(where, "inputs", x, (inp, None))
     check_finite(where, "inputs", x)
     return x
 
 
-@jax.jit
+@formula
 def _kernel(
     inside: Float[Array, "*batch inp inp"], outside: Float[Array, "*batch out out"], x: Float[Array, "inp samples"]
 ) -> Float[Array, "*batch entries entries"]:
     r"""$I \otimes X^\top a X + m \otimes X^\top X$."""
     out, samples = outside.shape[-1], x.shape[1]
-    first = jnp.einsum("ip,...st->...ispt", jnp.eye(out, dtype=x.dtype), x.T @ inside @ x)
-    second = jnp.einsum("...ip,st->...ispt", outside, x.T @ x)
+    first = xp.einsum("ip,...st->...ispt", xp.eye(out, dtype=x.dtype), x.T @ inside @ x)
+    second = xp.einsum("...ip,st->...ispt", outside, x.T @ x)
     return (first + second).reshape(*first.shape[:-4], out * samples, out * samples)
 
 
@@ -251,21 +250,21 @@ def _parts(correlations: Correlations) -> tuple[Array, Array, Array]:
     """
     inside, outside = correlations.input, correlations.output
     inp, out = inside.shape[-1], outside.shape[-1]
-    trace_in = jnp.trace(inside, axis1=-2, axis2=-1) / inp
-    trace_out = jnp.trace(outside, axis1=-2, axis2=-1) / out
-    free_in = inside - trace_in[..., None, None] * jnp.eye(inp, dtype=inside.dtype)
-    free_out = outside - trace_out[..., None, None] * jnp.eye(out, dtype=outside.dtype)
+    trace_in = xp.trace(inside, axis1=-2, axis2=-1) / inp
+    trace_out = xp.trace(outside, axis1=-2, axis2=-1) / out
+    free_in = inside - trace_in[..., None, None] * xp.eye(inp, dtype=inside.dtype)
+    free_out = outside - trace_out[..., None, None] * xp.eye(out, dtype=outside.dtype)
     return math.sqrt(out) * free_in, math.sqrt(inp) * free_out, math.sqrt(inp * out) * (trace_in + trace_out)
 
 
 def _square(parts: tuple[Array, ...]) -> Array:
-    return sum(jnp.sum(part**2, axis=(-2, -1)) for part in parts[:2]) + parts[2] ** 2
+    return sum(xp.sum(part**2, axis=(-2, -1)) for part in parts[:2]) + parts[2] ** 2
 
 
 def _norm(parts: tuple[Array, ...]) -> Array:
     """Norm of a kernel; one that vanishes has the derivative 0."""
     square = _square(parts)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    return xp.where(square > 0, xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)
 
 
 def _over(part: Array, size: Array) -> Array:

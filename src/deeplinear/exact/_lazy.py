@@ -8,12 +8,11 @@ import dataclasses
 import math
 from typing import Literal
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Params, check_count, check_number, check_x64, entry
+from deeplinear.core import Array, Params, check_count, check_number, check_x64, entry, xp
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import TwoLayerCompletion, two_layer_completion
 from deeplinear.models import AbstractModel, DeepLinear, EntryCompletion, Problem, balancedness, entry_gram
@@ -79,7 +78,7 @@ class LazyCertificate:
     def loss_envelope(self, times: Float[Array | np.ndarray, "*times"] | float) -> Float[Array, "*times"] | None:
         """Upper bound of the loss at times after the start; `None` where the certificate does not apply."""
         seen = checked("LazyCertificate.loss_envelope", "times", times, at_least=0, finite=False)
-        return None if self.rate is None else self.loss * jnp.exp(-self.rate * seen)
+        return None if self.rate is None else self.loss * xp.exp(-self.rate * seen)
 
 
 def _jacobian(parts: TwoLayerCompletion) -> Float[np.ndarray, "entries size"]:
@@ -209,7 +208,7 @@ def toeplitz_example(size: int, ratio: ArrayLike, value: ArrayLike = 1.0) -> tup
     rows, columns = np.triu_indices(size)
     with np.errstate(under="ignore"):
         values = float(np.asarray(value)) * float(np.asarray(ratio)) ** (columns - rows)
-    layer = jnp.asarray(math.sqrt(float(np.asarray(value))) * np.eye(size), dtype=float)
+    layer = xp.asarray(math.sqrt(float(np.asarray(value))) * np.eye(size), dtype=float)
     return Problem(DeepLinear((size,) * 3), EntryCompletion(rows, columns, values, (size, size))), (layer, layer)
 
 

@@ -11,16 +11,14 @@ in which nothing grows and, with $\kappa$ written for either sign of $s_0$, noth
 $\lambda = 0$ and $s_0 \le 0$, the mode is stuck at 0.
 """
 
-import functools
+from typing import NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, check_result, check_x64, entry, is_concrete
+from deeplinear.core import Array, check_result, check_x64, entry, formula, is_concrete, xp
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked
 from deeplinear.models import layer_strengths
 
@@ -37,7 +35,7 @@ OVERFLOW = 700.0
 r"""Largest argument of the hyperbolic functions as printed: $\cosh 700$ times a moderate factor is a number."""
 
 
-class _Mode(eqx.Module):
+class _Mode(NamedTuple):
     """What the formulas share; all of one shape."""
 
     start: Float[Array, "*batch"]
@@ -73,45 +71,45 @@ class _Mode(eqx.Module):
     def kappa(self) -> Array:
         r"""$\kappa = p + k$, without cancellation for a start of the wrong sign."""
         apart = (self.start < 0) & (self.end_speed > 0)
-        below = jnp.where(apart, self.product - self.target * self.start, 1.0)
+        below = xp.where(apart, self.product - self.target * self.start, 1.0)
         squares = self.target**2 + self.start**2 + self.half**2
-        return jnp.where(apart, self.half**2 * (1 + squares / below), self.product + self.overlap)
+        return xp.where(apart, self.half**2 * (1 + squares / below), self.product + self.overlap)
 
     def clock(self, t: Array) -> tuple[Array, Array]:
         r"""$z$ and $\varphi$."""
-        t = jnp.minimum(t, LATEST)
+        t = xp.minimum(t, LATEST)
         speed = self.end_speed
         x = 2 * speed * t
         near = x < SERIES
-        small = jnp.where(near, x, 0.0)
-        series = jnp.ones_like(small)
+        small = xp.where(near, x, 0.0)
+        series = xp.ones_like(small)
         for k in range(11, 1, -1):
             series = 1 - small / k * series
-        far = -jnp.expm1(-jnp.where(near, 1.0, x)) / jnp.where(near, 1.0, speed)
-        return jnp.exp(-x), jnp.where(near, 2 * jnp.where(near, t, 0.0) * series, far)
+        far = -xp.expm1(-xp.where(near, 1.0, x)) / xp.where(near, 1.0, speed)
+        return xp.exp(-x), xp.where(near, 2 * xp.where(near, t, 0.0) * series, far)
 
 
 def _length(x: Array, y: Array) -> Array:
     """Length of (x, y) with derivative zero at the origin, where the formulas only use its square."""
     away = (x != 0) | (y != 0)
-    return jnp.where(away, jnp.hypot(jnp.where(away, x, 1.0), jnp.where(away, y, 1.0)), 0.0)
+    return xp.where(away, xp.hypot(xp.where(away, x, 1.0), xp.where(away, y, 1.0)), 0.0)
 
 
 def _quotient(above: Array, below: Array, where: Array) -> Array:
     """above / below where it is asked for, else 0, with derivatives that are numbers everywhere."""
-    return jnp.where(where, jnp.where(where, above, 0.0) / jnp.where(where, below, 1.0), 0.0)
+    return xp.where(where, xp.where(where, above, 0.0) / xp.where(where, below, 1.0), 0.0)
 
 
-@jax.jit
+@formula
 def _progress(mode: _Mode, t: Array) -> Array:
     z, phi = mode.clock(t)
     kappa, grown = mode.kappa, phi * mode.start_speed
     moves = (kappa > 0) | (mode.end_speed == 0)
     n = grown * z + phi**2 * kappa / 2
-    return jnp.where(moves, _quotient(n, n + z, moves), grown / (1 + grown))
+    return xp.where(moves, _quotient(n, n + z, moves), grown / (1 + grown))
 
 
-@jax.jit
+@formula
 def _strength(mode: _Mode, t: Array) -> Array:
     z, phi = mode.clock(t)
     kappa, grown = mode.kappa, phi * mode.start_speed
@@ -120,16 +118,16 @@ def _strength(mode: _Mode, t: Array) -> Array:
     # Of a start of the wrong sign that has fallen: start + target * grown with the leading parts cancelled by hand.
     fallen = (mode.start < 0) & (z < 0.5)
     s0, end, s_lam, e_lam = (
-        jnp.where(fallen, x, 1.0) for x in (mode.start, mode.target, mode.start_speed, mode.end_speed)
+        xp.where(fallen, x, 1.0) for x in (mode.start, mode.target, mode.start_speed, mode.end_speed)
     )
     sum_of_crossed = end * s_lam - s0 * e_lam
-    left = mode.half**2 * (end - s0) * (end + s0) / jnp.where(fallen, sum_of_crossed, 1.0) - end * s_lam * z
-    first = jnp.where(fallen, left / e_lam, mode.start + mode.target * grown)
+    left = mode.half**2 * (end - s0) * (end + s0) / xp.where(fallen, sum_of_crossed, 1.0) - end * s_lam * z
+    first = xp.where(fallen, left / e_lam, mode.start + mode.target * grown)
     general = _quotient(z * first + mode.target * rise, grown * z + rise + z, moves)
-    return jnp.where(moves, general, mode.start * z / (1 + grown))
+    return xp.where(moves, general, mode.start * z / (1 + grown))
 
 
-@jax.jit
+@formula
 def _time(mode: _Mode, fraction: Array) -> Array:
     speed, p, k, kappa = mode.end_speed, mode.product, mode.overlap, mode.kappa
     odds = fraction / (1 - fraction)
@@ -140,11 +138,11 @@ def _time(mode: _Mode, fraction: Array) -> Array:
     # In both forms e^{2 speed t} - 1; the first without kappa, which may be zero.
     early = _quotient(q * (1 + _quotient(p - k, root - m, falling)), root + p, falling)
     reached = ~falling & (kappa > 0) & (speed > 0)
-    late = _quotient(q * (kappa + m + root), (root + p) * jnp.where(reached, kappa, 1.0), reached)
-    logarithmic = _quotient(jnp.log1p(jnp.where(falling, early, late)), 2 * speed, speed > 0)
-    hyperbolic = _quotient(odds, 2 * jnp.abs(mode.start), mode.start != 0)
-    never = jnp.where(speed > 0, ~falling & (kappa <= 0), mode.start == 0)
-    return jnp.where(never, jnp.inf, jnp.where(speed > 0, logarithmic, hyperbolic))
+    late = _quotient(q * (kappa + m + root), (root + p) * xp.where(reached, kappa, 1.0), reached)
+    logarithmic = _quotient(xp.log1p(xp.where(falling, early, late)), 2 * speed, speed > 0)
+    hyperbolic = _quotient(odds, 2 * xp.abs(mode.start), mode.start != 0)
+    never = xp.where(speed > 0, ~falling & (kappa <= 0), mode.start == 0)
+    return xp.where(never, xp.inf, xp.where(speed > 0, logarithmic, hyperbolic))
 
 
 def _checked(
@@ -244,8 +242,8 @@ def learning_time(fraction: Numbers, start: Numbers, target: Numbers, lam: Numbe
     if is_concrete(fraction) and np.any(np.asarray(fraction) >= 1):
         raise ValueError(f"{where}: fraction must be less than 1, but is {float(np.max(np.asarray(fraction))):g}.")
     if not is_concrete(fraction):
-        inside = jnp.all((fraction > 0) & (fraction < 1))
-        fraction = jnp.asarray(
+        inside = xp.all((fraction > 0) & (fraction < 1))
+        fraction = xp.asarray(
             eqx.error_if(fraction, ~inside, f"{where}: fraction must be between 0 and 1, but is not.")
         )
     mode, fraction = _checked(where, "fraction", fraction, start, target, lam)
@@ -288,17 +286,17 @@ def mode_progress_printed(t: Numbers, start: Numbers, target: Numbers, lam: Numb
     return check_result(where, _hyperbolic(mode, _refused(_refused(x, x > OVERFLOW, too_late), speed == 0, undefined)))
 
 
-@jax.jit
+@formula
 def _argument(mode: _Mode, t: Array) -> tuple[Array, Array]:
     """That of the hyperbolic functions, and the speed."""
     speed = mode.end_speed
     return 2 * speed * t, speed
 
 
-@jax.jit
+@formula
 def _hyperbolic(mode: _Mode, x: Array) -> Array:
     p, k = mode.product, mode.overlap
-    common = p * jnp.sinh(x) + k * jnp.cosh(x)
+    common = p * xp.sinh(x) + k * xp.cosh(x)
     return (common - k) / (common + mode.target * (mode.target - mode.start))
 
 
@@ -336,7 +334,7 @@ def mode_progress_rich(t: Numbers, start: Numbers, target: Numbers) -> Float[Arr
     return _rich(mode, t)
 
 
-@jax.jit
+@formula
 def _rich(mode: _Mode, t: Array) -> Array:
     z, phi = mode.clock(t)
     grown = phi * mode.start
@@ -368,10 +366,10 @@ def mode_progress_lazy(t: Numbers, lam: Numbers) -> Float[Array, "*batch"]:
     return _lazy(*broadcast(where, t=_times(where, t), lam=lam))
 
 
-@jax.jit
+@formula
 def _lazy(t: Array, lam: Array) -> Array:
-    t = jnp.minimum(t, LATEST)
-    return -jnp.expm1(-jnp.abs(lam) * t)
+    t = xp.minimum(t, LATEST)
+    return -xp.expm1(-xp.abs(lam) * t)
 
 
 @entry
@@ -418,24 +416,24 @@ def reversal_mode(
     strength = checked(where, "strength", strength, at_least=0, at_most=LARGEST)
     checked(where, "target", target, above=0)
     if is_concrete(reversed):
-        sign = jnp.asarray(np.where(np.asarray(reversed, dtype=bool), -1.0, 1.0), dtype=float)
+        sign = xp.asarray(np.where(np.asarray(reversed, dtype=bool), -1.0, 1.0), dtype=float)
     else:
-        sign = jnp.where(jnp.asarray(reversed, dtype=bool), -1.0, 1.0)
+        sign = xp.where(xp.asarray(reversed, dtype=bool), -1.0, 1.0)
     (strength, sign) = broadcast(where, strength=strength, reversed=sign)
     mode, t = _checked(where, "t", _times(where, t), strength, target, lam)
     return check_result(where, _reversal(mode, t, sign, as_printed))
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@formula(static_argnums=3)
 def _reversal(mode: _Mode, t: Array, sign: Array, as_printed: bool) -> Array:
-    sign = jnp.broadcast_to(sign, mode.start.shape)
+    sign = xp.broadcast_to(sign, mode.start.shape)
     mode = _Mode(sign * mode.start, mode.target, mode.lam)
     speed, lam = mode.end_speed, mode.lam
-    z = jnp.exp(-2 * speed * jnp.minimum(t, LATEST))
+    z = xp.exp(-2 * speed * xp.minimum(t, LATEST))
     if as_printed:
-        first, second = layer_strengths(jnp.abs(mode.start), lam)
+        first, second = layer_strengths(xp.abs(mode.start), lam)
         h = mode.half / (speed + mode.target)
-        g = 1 / jnp.sqrt(1 + h**2)
+        g = 1 / xp.sqrt(1 + h**2)
         b = sign * second * g * (1 + h) + first * g * (1 - h)
         c = sign * second * g * (1 - h) - first * g * (1 + h)
         rate = mode.start_speed
@@ -444,10 +442,10 @@ def _reversal(mode: _Mode, t: Array, sign: Array, as_printed: bool) -> Array:
     # b^2 = 2 kappa / speed, c^2 = 2 (p - k) / speed and b c = lam (target - start) / speed; halved throughout.
     kappa = mode.kappa
     gap = mode.half**2 * (mode.target - mode.start) ** 2  # (p - k)(p + k)
-    other = jnp.where(mode.start < 0, mode.product - mode.overlap, _quotient(gap, kappa, kappa > 0))
+    other = xp.where(mode.start < 0, mode.product - mode.overlap, _quotient(gap, kappa, kappa > 0))
     cross = 2 * mode.half**2 * (mode.target - mode.start)
     above = mode.target * (kappa - other * z**2) - cross * z
     below = 2 * speed**2 * z + kappa * (1 - z) + other * z * (1 - z)
     moves = kappa > 0
     stuck = _quotient(-mode.target * other * z, 2 * speed**2 + other * (1 - z), ~moves)
-    return jnp.where(moves, _quotient(above, below, moves), stuck)
+    return xp.where(moves, _quotient(above, below, moves), stuck)

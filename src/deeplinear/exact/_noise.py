@@ -6,9 +6,6 @@ variance only, whatever its distribution.
 
 from collections.abc import Sequence
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -23,8 +20,12 @@ from deeplinear.core import (
     check_result,
     check_shape,
     check_x64,
+    differentiable,
     entry,
+    fori_loop,
+    formula,
     is_concrete,
+    xp,
 )
 from deeplinear.models import DeepLinear, Problem, Regression, SquaredDistance, layer_strengths
 
@@ -61,11 +62,11 @@ def input_noise_loss(
     return _input_noise(modes, noise, 1.0 if as_printed else 0.5, as_array(floor, float))
 
 
-@jax.jit
+@formula
 def _input_noise(
     modes: Float[Array, " modes"], noise: Float[Array, "..."], share: Array | float, floor: Float[Array, ""]
 ) -> Float[Array, "..."]:
-    return share * noise**2 * jnp.sum(modes**2) + floor
+    return share * noise**2 * xp.sum(modes**2) + floor
 
 
 @entry
@@ -160,19 +161,19 @@ def noisy_loss(
     return check_result(where, _noisy_loss(problem, params, at_input, at_weight))
 
 
-@eqx.filter_jit
+@formula
 def _noisy_loss(
     problem: Problem, params: Params, at_input: Float[Array, ""], at_weight: Float[Array, ""]
 ) -> Float[Array, ""]:
     (hidden, inp), out = params[0].shape, params[1].shape[0]
     first, second = params
-    covariance = problem.loss.sxx if isinstance(problem.loss, Regression) else jnp.eye(inp)
-    noisy = covariance + at_input**2 * jnp.eye(inp)
-    total = jnp.trace(noisy)
-    spread = total * jnp.sum(second**2) + out * jnp.sum((first @ noisy) * first)
+    covariance = problem.loss.sxx if isinstance(problem.loss, Regression) else xp.eye(inp)
+    noisy = covariance + at_input**2 * xp.eye(inp)
+    total = xp.trace(noisy)
+    spread = total * xp.sum(second**2) + out * xp.sum((first @ noisy) * first)
     spread = spread + at_weight**2 * hidden * out * total
     product = second @ first
-    return problem.value(params) + 0.5 * at_input**2 * jnp.sum(product**2) + 0.5 * at_weight**2 * spread
+    return problem.value(params) + 0.5 * at_input**2 * xp.sum(product**2) + 0.5 * at_weight**2 * spread
 
 
 @entry
@@ -211,13 +212,13 @@ def noise_optimal_lambda(strengths: object, widths: Sequence[int], *, as_printed
     return _best(float(sizes[0]), float(sizes[2]), modes, sign)
 
 
-@jax.jit
+@formula
 def _best(inp: ArrayLike, out: ArrayLike, modes: Float[Array, " hidden"], sign: ArrayLike) -> Float[Array, ""]:
-    size = _best_scale(jnp.asarray(inp, dtype=float), jnp.asarray(out, dtype=float), modes)
-    return jnp.where(size > 0, sign * size, 0.0)  # no negative zero
+    size = _best_scale(xp.asarray(inp, dtype=float), xp.asarray(out, dtype=float), modes)
+    return xp.where(size > 0, sign * size, 0.0)  # no negative zero
 
 
-@jax.jit
+@formula
 def _weight_noise(
     modes: Float[Array, " hidden"],
     lam: Float[Array, "..."],
@@ -229,44 +230,44 @@ def _weight_noise(
     """The loss without noise, and what noise in the weights adds to it."""
     inp, hidden, out = widths
     first, second = layer_strengths(modes, sign * lam[..., None])
-    norms = inp * jnp.sum(second**2, axis=-1) + out * jnp.sum(first**2, axis=-1)
+    norms = inp * xp.sum(second**2, axis=-1) + out * xp.sum(first**2, axis=-1)
     return 0.5 * noise**2 * norms + 0.5 * inp * hidden * out * noise**4 + floor
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _best_scale(inp: Float[Array, ""], out: Float[Array, ""], modes: Float[Array, " hidden"]) -> Float[Array, ""]:
     r"""Size of the best $\lambda$: halving of a bracket of $\log\lambda$, which holds for any range of strengths."""
     hidden = modes.shape[0]
     live = modes > 0
-    zeros = hidden - jnp.sum(live)
+    zeros = hidden - xp.sum(live)
     # The terms of the modes that are not zero have to sum to wanted/total, which is less than their number; the share
     # of each and what it lacks to 1 are found without a difference of nearly equal numbers.
     total = out + inp
-    wanted = hidden * jnp.abs(out - inp) - zeros * total
+    wanted = hidden * xp.abs(out - inp) - zeros * total
     kink = wanted <= 0
-    count = jnp.maximum(hidden - zeros, 1)
-    share = jnp.where(kink, 0.5, wanted / (total * count))
-    lack = 2 * hidden * jnp.minimum(inp, out) / (total * count)
-    slope = jnp.log(share / jnp.sqrt(lack * (1 + share)))
-    doubled = jnp.log(2 * jnp.where(live, modes, 1.0))
-    low = slope + jnp.min(jnp.where(live, doubled, jnp.inf), initial=jnp.inf, where=live)
-    high = slope + jnp.max(jnp.where(live, doubled, -jnp.inf), initial=-jnp.inf, where=live)
-    low, high = jnp.where(kink, 0.0, low), jnp.where(kink, 0.0, high)
+    count = xp.maximum(hidden - zeros, 1)
+    share = xp.where(kink, 0.5, wanted / (total * count))
+    lack = 2 * hidden * xp.minimum(inp, out) / (total * count)
+    slope = xp.log(share / xp.sqrt(lack * (1 + share)))
+    doubled = xp.log(2 * xp.where(live, modes, 1.0))
+    low = slope + xp.min(xp.where(live, doubled, xp.inf), initial=xp.inf, where=live)
+    high = slope + xp.max(xp.where(live, doubled, -xp.inf), initial=-xp.inf, where=live)
+    low, high = xp.where(kink, 0.0, low), xp.where(kink, 0.0, high)
 
     def halve(_: object, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         left, right = bracket
         middle = (left + right) / 2
         # A term near 1 is taken by what it lacks, for strengths of very different sizes.
         near = live & (doubled < middle)
-        small = jnp.exp(-2 * jnp.abs(doubled - middle))
-        root = jnp.sqrt(1 + small)
-        terms = jnp.where(near, -small / (root * (1 + root)), jnp.sqrt(small) / root)
-        below = jnp.sum(jnp.where(live, terms, 0.0)) < (wanted - total * jnp.sum(near)) / total
-        return jnp.where(below, middle, left), jnp.where(below, right, middle)
+        small = xp.exp(-2 * xp.abs(doubled - middle))
+        root = xp.sqrt(1 + small)
+        terms = xp.where(near, -small / (root * (1 + root)), xp.sqrt(small) / root)
+        below = xp.sum(xp.where(live, terms, 0.0)) < (wanted - total * xp.sum(near)) / total
+        return xp.where(below, middle, left), xp.where(below, right, middle)
 
-    left, right = jax.lax.fori_loop(0, HALVINGS, halve, (low, high))
-    return jnp.where(kink, 0.0, jnp.exp((left + right) / 2))
+    left, right = fori_loop(0, HALVINGS, halve, (low, high))
+    return xp.where(kink, 0.0, xp.exp((left + right) / 2))
 
 
 @_best_scale.defjvp
@@ -277,12 +278,12 @@ def _(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array])
     moved = tangents[2]
     lam = _best_scale(*widths, modes)
     live = lam > 0
-    safe = jnp.where(live, lam, 1.0)
+    safe = xp.where(live, lam, 1.0)
     ratios = modes / safe
-    weights = ratios / jnp.hypot(1.0, 2 * ratios) ** 3
-    total = jnp.sum(weights * ratios)
-    change = jnp.sum(weights * moved) / jnp.where(live, total, 1.0)
-    return lam, jnp.where(live, change, 0.0)
+    weights = ratios / xp.hypot(1.0, 2 * ratios) ** 3
+    total = xp.sum(weights * ratios)
+    change = xp.sum(weights * moved) / xp.where(live, total, 1.0)
+    return lam, xp.where(live, change, 0.0)
 
 
 def _widths(where: str, widths: Sequence[int]) -> tuple[int, int, int]:
@@ -319,8 +320,8 @@ def _padded(where: str, strengths: object, widths: tuple[int, int, int]) -> Floa
             "a bottleneck learns only the largest of the target's singular values."
         )
     if is_concrete(modes):
-        return jnp.asarray(np.pad(np.asarray(modes), (0, widths[1] - modes.shape[0])), dtype=float)
-    return jnp.pad(modes, (0, widths[1] - modes.shape[0]))
+        return xp.asarray(np.pad(np.asarray(modes), (0, widths[1] - modes.shape[0])), dtype=float)
+    return xp.pad(modes, (0, widths[1] - modes.shape[0]))
 
 
 def _check_feasible(where: str, lam: Float[Array, "..."], widths: tuple[int, int, int]) -> None:

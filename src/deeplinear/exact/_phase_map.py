@@ -3,8 +3,6 @@ r"""Phase maps: kernel distance and loss over relative scale, absolute scale and
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -18,14 +16,19 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     entry,
+    formula,
     full_svd,
     is_concrete,
-    one_at_a_time,
+    is_program,
+    over,
     refused_derivative,
+    scan,
+    stop_gradient,
+    xp,
 )
 from deeplinear.exact._growing import learnt_factor
 from deeplinear.exact._kernel import kernel_distance
-from deeplinear.exact._riccati import correlations_of, eigensystem, propagated, stacked
+from deeplinear.exact._riccati import Eigensystem, correlations_of, eigensystem, propagated_at, stacked
 from deeplinear.models import layer_strengths
 
 
@@ -73,12 +76,12 @@ def phase_map(
     Example:
         >>> found = phase_map(jnp.eye(2), jnp.eye(2), [0.0, 4.0], [0.1, 1.0], [0.0, 100.0])
         >>> found.loss[:, :, 0].round(6)
-        Array([[0.863579, 0.085786],
-               [0.      , 0.      ]], dtype=float64)
+        array([[0.863579, 0.085786],
+               [0.      , 0.      ]])
     """
     where = "phase_map"
     check_x64(where)
-    sigma, matrices = jnp.asarray(target, dtype=float), jnp.asarray(directions, dtype=float)
+    sigma, matrices = xp.asarray(target, dtype=float), xp.asarray(directions, dtype=float)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     check_finite(where, "directions", matrices)
@@ -101,7 +104,7 @@ def phase_map(
 
 
 def _axis(where: str, name: str, given: Any) -> Float[Array, " values"]:
-    values = jnp.atleast_1d(as_array(given, float))
+    values = xp.atleast_1d(as_array(given, float))
     check_shape(where, name, values, (None,))
     check_finite(where, name, values)
     return values
@@ -112,16 +115,15 @@ def _turned_round(matrices: Float[Array, "*batch size size"], used: Bool[Array, 
 
     def one(matrix: Matrix, used: Array) -> Matrix:
         left, values, right_t = full_svd(matrix)
-        turned = matrix - 2 * values[-1] * jnp.outer(left[:, -1], right_t[-1])
+        turned = matrix - 2 * values[-1] * xp.outer(left[:, -1], right_t[-1])
         message = "phase_map: the smallest mode of directions, which is turned round, must be one, but is several."
         return refused_derivative(turned, used & are_tied(values[-2:], (1, 1)), message)
 
-    flat = jax.vmap(one)(matrices.reshape(-1, *matrices.shape[-2:]), jnp.ravel(used))
+    flat = over(one)(matrices.reshape(-1, *matrices.shape[-2:]), xp.ravel(used))
     return flat.reshape(matrices.shape)
 
 
-@one_at_a_time
-@eqx.filter_jit
+@formula(static_argnums=5)
 def _map(
     target: Matrix,
     directions: Float[Array, "..."],
@@ -132,26 +134,29 @@ def _map(
 ) -> tuple[Float[Array, "times scales lams"], Float[Array, "times scales lams"]]:
     inp = target.shape[1]
     if match_det:
-        sign = jnp.linalg.slogdet(target)[0] * jnp.linalg.slogdet(directions)[0]
-        directions = jnp.where(sign[..., None, None] < 0, _turned_round(directions, sign < 0), directions)
-    directions = directions / jnp.linalg.norm(directions, axis=(-2, -1), keepdims=True)
-    left, values, right_t = jnp.linalg.svd(jax.lax.stop_gradient(directions), full_matrices=False)
+        sign = xp.linalg.slogdet(target)[0] * xp.linalg.slogdet(directions)[0]
+        directions = xp.where(sign[..., None, None] < 0, _turned_round(directions, sign < 0), directions)
+    directions = directions / xp.linalg.norm(directions, axis=(-2, -1), keepdims=True)
+    left, values, right_t = xp.linalg.svd(stop_gradient(directions), full_matrices=False)
 
     def start(direction: Matrix, u: Matrix, s: Array, v_t: Matrix, scale: Array, lam: Array) -> Array:
-        first, second = layer_strengths(*jax.lax.stop_gradient((scale * s, lam)))
+        first, second = layer_strengths(*stop_gradient((scale * s, lam)))
         return learnt_factor("phase_map", stacked((first[:, None] * v_t, u * second)), scale * direction, lam)
 
     one = None if directions.ndim == 2 else 0
-    over_lams = jax.vmap(start, in_axes=(one, one, one, one, None, 0))
-    starts = jax.vmap(over_lams, in_axes=(one, one, one, one, 0, None))(directions, left, values, right_t, scales, lams)
-    systems = jax.vmap(lambda lam: eigensystem(target, lam))(lams)
-    begun = correlations_of(starts, inp)
+    over_lams = over(start, in_axes=(one, one, one, one, None, 0))
+    starts = over(over_lams, in_axes=(one, one, one, one, 0, None))(directions, left, values, right_t, scales, lams)
+    systems = over(lambda lam: eigensystem(target, lam))(lams)
 
-    def at(t: Float[Array, ""]) -> tuple[Array, Array]:
-        row = jax.vmap(lambda factor, system: propagated(factor, system, t))
-        reached = correlations_of(jax.vmap(lambda factors: row(factors, systems))(starts), inp)
-        loss = 0.5 * jnp.sum((reached.product - target) ** 2, axis=(-2, -1))
-        return kernel_distance(begun, reached), loss
+    def curve(factor: Array, system: Eigensystem) -> tuple[Array, Array]:
+        reached = correlations_of(propagated_at(factor, system, times), inp)
+        loss = 0.5 * xp.sum((reached.product - target) ** 2, axis=(-2, -1))
+        return kernel_distance(correlations_of(factor[..., None, :, :], inp), reached), loss
 
-    # One time after the other: memory is that of one map.
-    return jax.lax.map(at, times)
+    def column(none: None, item: tuple[Array, Eigensystem]) -> tuple[None, tuple[Array, Array]]:
+        factors, system = item
+        return none, over(lambda one: curve(one, system))(factors) if is_program(factors) else curve(factors, system)
+
+    # One relative scale after the other: memory is that of one column of the map.
+    _, found = scan(column, None, (xp.swapaxes(starts, 0, 1), systems))
+    return tuple(xp.moveaxis(part, 0, -1).swapaxes(0, 1) for part in found)

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, Matrix, check_result, entry
+from deeplinear.core import Array, HypothesisError, Matrix, check_result, entry, formula, xp
 from deeplinear.exact._riccati import Correlations, Eigensystem, eigensystem
 from deeplinear.exact._two_layers import check_time, checked_two_layers
 
@@ -53,17 +51,17 @@ class Overlaps(eqx.Module):
     complement: Matrix
 
     @property
-    @eqx.filter_jit
+    @formula
     def smallest(self) -> Float[Array, ""]:
         r"""Smallest singular value of $B$."""
-        return jnp.linalg.svd(self.growing, compute_uv=False)[-1]
+        return xp.linalg.svd(self.growing, compute_uv=False)[-1]
 
     @property
-    @eqx.filter_jit
+    @formula
     def condition(self) -> Float[Array, ""]:
         r"""Condition number of $B$; infinite where it is singular."""
-        values = jnp.linalg.svd(self.growing, compute_uv=False)
-        return jnp.where(values[-1] > 0, values[0] / jnp.where(values[-1] > 0, values[-1], 1.0), jnp.inf)
+        values = xp.linalg.svd(self.growing, compute_uv=False)
+        return xp.where(values[-1] > 0, values[0] / xp.where(values[-1] > 0, values[-1], 1.0), xp.inf)
 
 
 @entry
@@ -87,7 +85,7 @@ def overlaps(params: Sequence[Any], target: object, lam: ArrayLike | None = None
     return _overlaps(first, second, eigensystem(target, scale))
 
 
-@jax.jit
+@formula
 def _overlaps(first: Matrix, second: Matrix, system: Eigensystem) -> Overlaps:
     m = system.modes
     less, more = system.tilts
@@ -95,7 +93,7 @@ def _overlaps(first: Matrix, second: Matrix, system: Eigensystem) -> Overlaps:
     return Overlaps(
         above[:, :m] * more + below[:, :m] * less,
         above[:, :m] * less - below[:, :m] * more,
-        jnp.concatenate([below[:, m:], above[:, m:]], axis=1),
+        xp.concatenate([below[:, m:], above[:, m:]], axis=1),
     )
 
 
@@ -120,7 +118,7 @@ def generic_form(params: Sequence[Any], target: object, lam: ArrayLike | None, t
 
     Example:
         >>> generic_form((jnp.eye(1), jnp.eye(1)), jnp.eye(1), 0.0, 1.0).product.round(12)
-        Array([[1.]], dtype=float64)
+        array([[1.]])
     """
     where = "generic_form"
     start = _start(where, params, target, lam, t)
@@ -160,7 +158,7 @@ def block_form(
 
     Example:
         >>> block_form((jnp.eye(1), jnp.eye(1)), jnp.eye(1), 0.0, 1.0).product.round(12)
-        Array([[1.]], dtype=float64)
+        array([[1.]])
     """
     where = "block_form"
     start = _start(where, params, target, lam, t)
@@ -206,7 +204,7 @@ def decaying_form(
 
     Example:
         >>> decaying_form((jnp.eye(1), jnp.eye(1)), 2 * jnp.eye(1), 0.0, 1e3).product.round(12)
-        Array([[2.]], dtype=float64)
+        array([[2.]])
     """
     where = "decaying_form"
     start = _start(where, params, target, lam, t)
@@ -384,4 +382,4 @@ def _assembled(where: str, start: _Start, outer: np.ndarray, middle: np.ndarray)
 
 def _blocks(matrix: np.ndarray, inp: int) -> Correlations:
     parts = (matrix[:inp, :inp], matrix[inp:, :inp], matrix[inp:, inp:])
-    return Correlations(*(jnp.asarray(part, dtype=float) for part in parts))
+    return Correlations(*(xp.asarray(part, dtype=float) for part in parts))

@@ -2,10 +2,9 @@ r"""Losses quadratic in the product: $\tfrac12\mathrm{tr}((W - W^\star)\,S\,(W -
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Matrix
+from deeplinear.core import HypothesisError, Matrix, xp
 from deeplinear.models import AbstractLoss, Regression, SampleRegression, SquaredDistance
 
 
@@ -19,7 +18,7 @@ class Quadratic(NamedTuple):
 def quadratic(loss: AbstractLoss) -> Quadratic:
     """Target and covariance of a loss, or a refusal by hypothesis."""
     if isinstance(loss, SquaredDistance):
-        return Quadratic(loss.target, jnp.asarray(np.eye(loss.target.shape[1]), dtype=float))
+        return Quadratic(loss.target, xp.asarray(np.eye(loss.target.shape[1]), dtype=float))
     if isinstance(loss, Regression):
         return Quadratic(loss.solution, loss.sxx)
     if isinstance(loss, SampleRegression):

@@ -8,8 +8,6 @@ basis $R$ is free: it is what the correlations $W_1^\top W_1$ and $W_2 W_2^\top$
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -26,12 +24,17 @@ from deeplinear.core import (
     check_result,
     check_shape,
     check_x64,
+    differentiable,
     entry,
+    formula,
     full_svd,
     is_concrete,
     polar,
+    put,
     refused_derivative,
     spectrum,
+    stop_gradient,
+    xp,
 )
 from deeplinear.exact._growing import learnt
 from deeplinear.exact._riccati import Correlations, correlations_of, stacked, unstacked
@@ -98,12 +101,12 @@ def recovered_correlations(product: object, lam: ArrayLike, hidden: int | None =
 
     Example:
         >>> recovered_correlations(jnp.array([[2.0]]), 3.0).output.round(12)
-        Array([[4.]], dtype=float64)
+        array([[4.]])
     """
     where = "recovered_correlations"
     matrix, number, hidden = _checked(where, "product", product, lam, hidden)
     left, values, right_t = _fixed_svd(matrix)
-    layers = _from_modes("the product", left, values, right_t, jax.lax.stop_gradient(number), hidden)
+    layers = _from_modes("the product", left, values, right_t, stop_gradient(number), hidden)
     return learnt(where, hidden, correlations_of(stacked(layers), matrix.shape[1]), matrix, number)
 
 
@@ -133,7 +136,7 @@ def aligned_to(params: Params, reference: Params) -> Params:
     for name, array in (("params", factor), ("reference", wanted)):
         check_finite("aligned_to", name, array)
     # Sizes do not matter; without them no product overflows.
-    shown, sought = (array / jnp.maximum(jnp.max(jnp.abs(array)), 1e-300) for array in (factor, wanted))
+    shown, sought = (array / xp.maximum(xp.max(xp.abs(array)), 1e-300) for array in (factor, wanted))
     return unstacked(factor @ polar(sought.T @ shown).T, inp)
 
 
@@ -162,8 +165,8 @@ def limit(target: object, lam: ArrayLike, hidden: int | None = None) -> Correlat
 
     Example:
         >>> limit(jnp.diag(jnp.array([2.0, 1.0])), 0.0, hidden=1).product.round(12)
-        Array([[2., 0.],
-               [0., 0.]], dtype=float64)
+        array([[2., 0.],
+               [0., 0.]])
     """
     sigma, number, hidden = _checked("limit", "target", target, lam, hidden)
     left, values, right_t = _fixed_svd(sigma)
@@ -181,8 +184,8 @@ def limit(target: object, lam: ArrayLike, hidden: int | None = None) -> Correlat
                 f"They are {float(last):.6g} and {float(after):.6g}, so the best approximation of rank {hidden} is not "
                 "unique and the limit depends on the start.",
             )
-        values = jnp.asarray(values).at[hidden:].set(0.0)
-    layers = _from_modes("the target", left, values, right_t, jax.lax.stop_gradient(number), hidden)
+        values = put(values, slice(hidden, None), 0.0)
+    layers = _from_modes("the target", left, values, right_t, stop_gradient(number), hidden)
     return learnt("limit", hidden, correlations_of(stacked(layers), sigma.shape[1]), sigma, number)
 
 
@@ -221,12 +224,12 @@ def large_lambda_limit(target: object, lam: ArrayLike) -> LargeLambda:
 
     Example:
         >>> lazy = large_lambda_limit(jnp.array([[2.0]]), 100.0)
-        >>> float(lazy.correlations.output[0, 0]), float(lazy.correlations.input[0, 0]), float(lazy.large_bound[0])
-        (100.0, 0.04, 0.04)
+        >>> [round(float(x.item()), 12) for x in (lazy.correlations.output, lazy.correlations.input, lazy.large_bound)]
+        [100.0, 0.04, 0.04]
     """
     where = "large_lambda_limit"
     sigma, number, hidden = _checked(where, "target", target, lam, None)
-    size = jnp.abs(number)
+    size = xp.abs(number)
     if is_concrete(size) and float(size) == 0:
         raise ValueError(f"{where}: lam must not be 0; there `limit` has the rich solution in closed form.")
     values = spectrum(sigma)
@@ -235,10 +238,10 @@ def large_lambda_limit(target: object, lam: ArrayLike) -> LargeLambda:
     small = values * (values / size)
     # The frame closest to the task spans its modes: no singular vector is needed, so that equal values do no harm.
     frame = polar(sigma) if sigma.shape[0] >= sigma.shape[1] else polar(sigma.T).T
-    scaled = sigma / jnp.sqrt(size)
+    scaled = sigma / xp.sqrt(size)
     right, left = (
-        jnp.where(number > 0, scaled, jnp.sqrt(size) * frame),
-        jnp.where(number > 0, jnp.sqrt(size) * frame, scaled),
+        xp.where(number > 0, scaled, xp.sqrt(size) * frame),
+        xp.where(number > 0, xp.sqrt(size) * frame, scaled),
     )
     leading = Correlations(right.T @ right, sigma, left @ left.T)
     return check_result(where, LargeLambda(leading, small, small * (values / size) ** 2))
@@ -260,16 +263,16 @@ def similarity_in(
     Example:
         >>> c = correlations_of(stacked((jnp.eye(2), jnp.eye(2))), 2)
         >>> similarity_in(c, jnp.array([[1.0, 2.0], [0.0, 1.0]]))
-        Array([[1., 2.],
-               [2., 5.]], dtype=float64)
+        array([[1., 2.],
+               [2., 5.]])
     """
-    x = jnp.asarray(inputs, dtype=float)
+    x = xp.asarray(inputs, dtype=float)
     check_shape("similarity_in", "inputs", x, (correlations.input.shape[-1], None))
     check_finite("similarity_in", "inputs", x)
     return check_result("similarity_in", _inner(correlations.input, x))
 
 
-@jax.jit
+@formula
 def _inner(matrix: Float[Array, "*batch size size"], columns: Float[Array, "size samples"]) -> Array:
     return columns.T @ matrix @ columns
 
@@ -294,40 +297,40 @@ def similarity_out(
     Example:
         >>> c = correlations_of(stacked((jnp.eye(2), 2 * jnp.eye(2))), 2)
         >>> similarity_out(c, 2 * jnp.eye(2)).round(12)
-        Array([[1., 0.],
-               [0., 1.]], dtype=float64)
+        array([[1., 0.],
+               [0., 1.]])
     """
-    y = jnp.asarray(outputs, dtype=float)
+    y = xp.asarray(outputs, dtype=float)
     check_shape("similarity_out", "outputs", y, (correlations.output.shape[-1], None))
     check_finite("similarity_out", "outputs", y)
     check_number("similarity_out", "rcond", rcond, above=0, at_most=1)
     return check_result("similarity_out", _inner_inverse(correlations.output, y, rcond))
 
 
-@jax.jit
+@formula
 def _inner_inverse(
     matrix: Float[Array, "*batch size size"], columns: Float[Array, "size samples"], rcond: ArrayLike
 ) -> Array:
     return columns.T @ _inverse(matrix, rcond) @ columns
 
 
-@jax.custom_jvp
+@differentiable
 def _inverse(matrix: Float[Array, "*batch size size"], rcond: ArrayLike) -> Array:
     """Pseudo-inverse of a symmetric matrix."""
-    values, vectors = jnp.linalg.eigh(matrix)
-    kept = jnp.abs(values) > rcond * jnp.max(jnp.abs(values), axis=-1, keepdims=True)
-    scaled = vectors * jnp.where(kept, 1 / jnp.where(kept, values, 1.0), 0.0)[..., None, :]
-    return scaled @ jnp.swapaxes(vectors, -1, -2)
+    values, vectors = xp.linalg.eigh(matrix)
+    kept = xp.abs(values) > rcond * xp.max(xp.abs(values), axis=-1, keepdims=True)
+    scaled = vectors * xp.where(kept, 1 / xp.where(kept, values, 1.0), 0.0)[..., None, :]
+    return scaled @ xp.swapaxes(vectors, -1, -2)
 
 
 @_inverse.defjvp
 def _(primals: tuple[Array, ArrayLike], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
     """Derivative among matrices of the same rank."""
     matrix, rcond = primals
-    inverse, moved = _inverse(matrix, rcond), (tangents[0] + jnp.swapaxes(tangents[0], -1, -2)) / 2
-    outside = jnp.eye(matrix.shape[-1], dtype=matrix.dtype) - matrix @ inverse
+    inverse, moved = _inverse(matrix, rcond), (tangents[0] + xp.swapaxes(tangents[0], -1, -2)) / 2
+    outside = xp.eye(matrix.shape[-1], dtype=matrix.dtype) - matrix @ inverse
     turned = inverse @ inverse @ moved @ outside
-    return inverse, turned + jnp.swapaxes(turned, -1, -2) - inverse @ moved @ inverse
+    return inverse, turned + xp.swapaxes(turned, -1, -2) - inverse @ moved @ inverse
 
 
 def _checked(
@@ -335,7 +338,7 @@ def _checked(
 ) -> tuple[Matrix, Float[Array, ""], int]:
     """Matrix, relative scale and hidden width, or a refusal."""
     check_x64(where)
-    array = jnp.asarray(matrix, dtype=float)
+    array = xp.asarray(matrix, dtype=float)
     check_shape(where, name, array, (None, None))
     if 0 in array.shape:
         raise ValueError(f"{where}: {name} must have at least one row and one column, but has shape {array.shape}.")
@@ -343,7 +346,7 @@ def _checked(
     check_number(where, "lam", lam)
     hidden = min(array.shape) if hidden is None else hidden
     check_count(where, "hidden", hidden, at_least=1)
-    return array, jnp.asarray(lam, dtype=float), int(hidden)
+    return array, xp.asarray(lam, dtype=float), int(hidden)
 
 
 def _refuse_rank(whose: str, values: np.ndarray, hidden: int) -> None:
@@ -360,10 +363,10 @@ def _refuse_rank(whose: str, values: np.ndarray, hidden: int) -> None:
         )
 
 
-@jax.jit
+@formula
 def _fixed_svd(matrix: Matrix) -> tuple[Array, Array, Array]:
     """Full singular value decomposition of a matrix that does not move: derivatives are those of `learnt`."""
-    left, values, right_t = jnp.linalg.svd(jax.lax.stop_gradient(matrix), full_matrices=True)
+    left, values, right_t = xp.linalg.svd(stop_gradient(matrix), full_matrices=True)
     return left, values, right_t
 
 
@@ -374,7 +377,7 @@ def _from_modes(
     out, inp = left.shape[0], right_t.shape[0]
     values = _determined(whose, values, lam, hidden, out, inp)
     return two_balanced_layers(
-        left, values[:hidden], right_t.T, lam, jnp.eye(hidden, dtype=values.dtype), (inp, hidden, out)
+        left, values[:hidden], right_t.T, lam, xp.eye(hidden, dtype=values.dtype), (inp, hidden, out)
     )
 
 
@@ -398,8 +401,8 @@ def _determined(
             _refuse_rank(whose, seen, hidden)
         return values
     threshold = RANK_TOLERANCE * values[0]
-    large = values[hidden] > threshold if hidden < modes else jnp.zeros((), bool)
-    full = values[hidden - 1] > threshold if hidden <= modes else jnp.zeros((), bool)
+    large = values[hidden] > threshold if hidden < modes else xp.zeros((), bool)
+    full = values[hidden - 1] > threshold if hidden <= modes else xp.zeros((), bool)
     filled = (lam == 0) | ((lam > 0) & (out == hidden)) | ((lam < 0) & (inp == hidden))
     values = eqx.error_if(values, large, f"The rank of {whose} must be at most the hidden width {hidden}.")
     return eqx.error_if(

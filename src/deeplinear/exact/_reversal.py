@@ -6,8 +6,6 @@ there; any other $\lambda$ carries it past in a time that grows like $\ln(1/|\la
 
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -20,9 +18,11 @@ from deeplinear.core import (
     check_finite,
     check_shape,
     entry,
+    formula,
     full_svd,
     is_concrete,
     refused_derivative,
+    xp,
 )
 from deeplinear.exact._modes import learning_time
 
@@ -42,11 +42,11 @@ def reversal_task(target: object, modes: int | Sequence[int]) -> Matrix:
 
     Example:
         >>> reversal_task(jnp.diag(jnp.array([3.0, 2.0])), 1)
-        Array([[ 3.,  0.],
-               [ 0., -2.]], dtype=float64)
+        array([[ 3.,  0.],
+               [ 0., -2.]])
     """
     where = "reversal_task"
-    sigma = jnp.asarray(target, dtype=float)
+    sigma = xp.asarray(target, dtype=float)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     chosen = [modes] if isinstance(modes, int | np.integer) else list(modes)
@@ -60,7 +60,7 @@ def reversal_task(target: object, modes: int | Sequence[int]) -> Matrix:
     return _turned(sigma, picked)
 
 
-@jax.jit
+@formula
 def _turned(sigma: Matrix, picked: Float[Array, " modes"]) -> Matrix:
     """The matrix with those of its modes reversed for which there is a 1."""
     left, strengths, right_t = full_svd(sigma)
@@ -90,7 +90,7 @@ def reversal_time(strength: ArrayLike, lam: ArrayLike, fraction: ArrayLike) -> F
         >>> round(float((late - early) / jnp.log(10.0)), 6)
         0.5
     """
-    start = jnp.asarray(strength, dtype=float)
+    start = xp.asarray(strength, dtype=float)
     check_finite("reversal_time", "strength", start)
     if is_concrete(start) and not np.all(np.asarray(start) > 0):
         raise ValueError(f"reversal_time: strength must be greater than 0, but reaches {np.min(np.asarray(start)):g}.")

@@ -13,12 +13,10 @@ rows of $K$ differ by factors of $e^{Lt}$; elimination with complete pivoting, w
 finds rows that hold all others by coefficients of size one, at any time.
 """
 
-import functools
 import math
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -35,10 +33,19 @@ from deeplinear.core import (
     check_result,
     check_shape,
     check_x64,
+    differentiable,
     entry,
+    fori_loop,
+    formula,
     full_svd,
     is_concrete,
+    is_program,
+    over,
+    put,
     refused_derivative,
+    scan,
+    stop_gradient,
+    xp,
 )
 
 REACH = 300.0
@@ -47,6 +54,9 @@ numbers."""
 
 UNSEEN_STEPS = 64
 """Steps of derivatives where the time is not seen beforehand."""
+
+AT_ONCE = 1 << 16
+"""Numbers of the factors that are computed together."""
 
 NARROW = 3
 """Hidden widths up to which columns are made orthonormal one by one, side by side for many networks."""
@@ -72,11 +82,11 @@ class Correlations(eqx.Module):
     output: Float[Array, "*batch out out"]
 
     @property
-    @eqx.filter_jit
+    @formula
     def matrix(self) -> Float[Array, "*batch size size"]:
         r"""The whole $QQ^\top$."""
-        upper = jnp.concatenate([self.input, jnp.swapaxes(self.product, -1, -2)], axis=-1)
-        return jnp.concatenate([upper, jnp.concatenate([self.product, self.output], axis=-1)], axis=-2)
+        upper = xp.concatenate([self.input, xp.swapaxes(self.product, -1, -2)], axis=-1)
+        return xp.concatenate([upper, xp.concatenate([self.product, self.output], axis=-1)], axis=-2)
 
 
 class Eigensystem(eqx.Module):
@@ -133,10 +143,10 @@ class Eigensystem(eqx.Module):
         return self.strengths.shape[0]
 
     @property
-    @eqx.filter_jit
+    @formula
     def speeds(self) -> Float[Array, " modes"]:
         r"""$s_\lambda = \sqrt{s^2 + \lambda^2/4}$."""
-        return jnp.hypot(self.strengths, self.lam / 2)
+        return xp.hypot(self.strengths, self.lam / 2)
 
     @property
     def complement(self) -> Float[Array, ""]:
@@ -144,69 +154,69 @@ class Eigensystem(eqx.Module):
         return float(np.sign(self.out - self.inp)) * self.lam / 2
 
     @property
-    @eqx.filter_jit
+    @formula
     def gains(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
         r"""$g$ and $hg$."""
         total = self.speeds + self.strengths
-        h = jnp.where(total > 0, self.lam / 2, 0.0) / jnp.where(total > 0, total, 1.0)
-        g = 1 / jnp.sqrt(1 + h**2)
+        h = xp.where(total > 0, self.lam / 2, 0.0) / xp.where(total > 0, total, 1.0)
+        g = 1 / xp.sqrt(1 + h**2)
         return g, h * g
 
     @property
-    @eqx.filter_jit
+    @formula
     def tilts(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
         r"""$g - hg$ and $g + hg$."""
         g, hg = self.gains
         return g - hg, g + hg
 
     @property
-    @eqx.filter_jit
+    @formula
     def values(self) -> Float[Array, " size"]:
         """All eigenvalues, in the order of `vectors`."""
-        below = jnp.full(self.inp - self.modes, -self.lam / 2)
-        above = jnp.full(self.out - self.modes, self.lam / 2)
-        return jnp.concatenate([self.speeds, -self.speeds, below, above])
+        below = xp.full(self.inp - self.modes, -self.lam / 2)
+        above = xp.full(self.out - self.modes, self.lam / 2)
+        return xp.concatenate([self.speeds, -self.speeds, below, above])
 
     @property
-    @eqx.filter_jit
+    @formula
     def vectors(self) -> Float[Array, "size size"]:
         """Orthonormal eigenvectors as columns."""
         m = self.modes
         u, v = self.left[:, :m], self.right[:, :m]
         less, more = self.tilts
-        upper = jnp.concatenate([v * less, v * more], axis=1) / math.sqrt(2.0)
-        lower = jnp.concatenate([u * more, -u * less], axis=1) / math.sqrt(2.0)
-        rest = jnp.zeros((self.inp + self.out, self.inp + self.out - 2 * m), upper.dtype)
-        rest = rest.at[: self.inp, : self.inp - m].set(self.right[:, m:])
-        rest = rest.at[self.inp :, self.inp - m :].set(self.left[:, m:])
-        return jnp.concatenate([jnp.concatenate([upper, lower], axis=0), rest], axis=1)
+        upper = xp.concatenate([v * less, v * more], axis=1) / math.sqrt(2.0)
+        lower = xp.concatenate([u * more, -u * less], axis=1) / math.sqrt(2.0)
+        rest = xp.zeros((self.inp + self.out, self.inp + self.out - 2 * m), upper.dtype)
+        rest = put(rest, (slice(self.inp), slice(self.inp - m)), self.right[:, m:])
+        rest = put(rest, (slice(self.inp, None), slice(self.inp - m, None)), self.left[:, m:])
+        return xp.concatenate([xp.concatenate([upper, lower], axis=0), rest], axis=1)
 
     @property
-    @eqx.filter_jit
+    @formula
     def growth(self) -> Float[Array, " size"]:
         r"""By how much the growth of each direction, $\max(L, 0)$, exceeds $|\lambda|/2$.
 
         For $L = s_\lambda$ it is $s^2/(s_\lambda + |\lambda|/2)$: what tells slow modes apart keeps all its digits.
         """
-        half = jnp.abs(self.lam) / 2
+        half = xp.abs(self.lam) / 2
         total = self.speeds + half
-        above = self.strengths * (self.strengths / jnp.where(total > 0, total, 1.0))
-        grows = jnp.where(self.complement > 0, 0.0, -half)
-        rest = jnp.full(self.inp + self.out - 2 * self.modes, grows)
-        return jnp.concatenate([above, jnp.full(self.modes, -half), rest])
+        above = self.strengths * (self.strengths / xp.where(total > 0, total, 1.0))
+        grows = xp.where(self.complement > 0, 0.0, -half)
+        rest = xp.full(self.inp + self.out - 2 * self.modes, grows)
+        return xp.concatenate([above, xp.full(self.modes, -half), rest])
 
-    @eqx.filter_jit
-    def coordinates(self, factor: Float[Array, "size hidden"]) -> Float[Array, "size hidden"]:
+    @formula
+    def coordinates(self, factor: Float[Array, "*batch size hidden"]) -> Float[Array, "*batch size hidden"]:
         r"""$P^\top Q$, in sums and differences of $V^\top W_1^\top$ and $U^\top W_2$.
 
         In this form a nearly vanishing overlap with a growing direction keeps the digits that the layers have.
         """
         m = self.modes
-        below, above = self._right.T @ factor[: self.inp], self._left.T @ factor[self.inp :]
-        total, difference = below[:m] + above[:m], above[:m] - below[:m]
+        below, above = self._right.T @ factor[..., : self.inp, :], self._left.T @ factor[..., self.inp :, :]
+        total, difference = below[..., :m, :] + above[..., :m, :], above[..., :m, :] - below[..., :m, :]
         g, hg = (gain[:, None] / math.sqrt(2.0) for gain in self.gains)
         grown, shrunk = g * total + hg * difference, hg * total - g * difference
-        return jnp.concatenate([grown, shrunk, below[m:], above[m:]])
+        return xp.concatenate([grown, shrunk, below[..., m:, :], above[..., m:, :]], axis=-2)
 
 
 @entry
@@ -222,19 +232,19 @@ def flow_matrix(target: object, lam: ArrayLike) -> Float[Array, "size size"]:
 
     Example:
         >>> flow_matrix(jnp.array([[3.0]]), 2.0)
-        Array([[-1.,  3.],
-               [ 3.,  1.]], dtype=float64)
+        array([[-1.,  3.],
+               [ 3.,  1.]])
     """
     return matrix_of(*_task("flow_matrix", target, lam))
 
 
-@jax.jit
+@formula
 def matrix_of(sigma: Matrix, lam: Float[Array, ""]) -> Float[Array, "size size"]:
     """`flow_matrix` of arrays."""
     out, inp = sigma.shape
     half = lam / 2
-    upper = jnp.concatenate([-half * jnp.eye(inp), sigma.T], axis=1)
-    return jnp.concatenate([upper, jnp.concatenate([sigma, half * jnp.eye(out)], axis=1)], axis=0)
+    upper = xp.concatenate([-half * xp.eye(inp), sigma.T], axis=1)
+    return xp.concatenate([upper, xp.concatenate([sigma, half * xp.eye(out)], axis=1)], axis=0)
 
 
 @entry
@@ -252,12 +262,12 @@ def riccati_field(correlations: Correlations, target: object, lam: ArrayLike) ->
     Example:
         >>> one = jnp.ones((1, 1))
         >>> riccati_field(Correlations(one, one, one), 3 * one, 0.0).product
-        Array([[4.]], dtype=float64)
+        array([[4.]])
     """
     return check_result("riccati_field", _field(correlations, *_task("riccati_field", target, lam)))
 
 
-@jax.jit
+@formula
 def _field(correlations: Correlations, sigma: Matrix, lam: Float[Array, ""]) -> Correlations:
     matrix, x = matrix_of(sigma, lam), correlations.matrix
     return _blocks(matrix @ x + x @ matrix - x @ x, correlations.input.shape[-1])
@@ -276,12 +286,12 @@ def eigensystem(target: object, lam: ArrayLike) -> Eigensystem:
 
     Example:
         >>> eigensystem(jnp.array([[3.0]]), 8.0).values
-        Array([ 5., -5.], dtype=float64)
+        array([ 5., -5.])
     """
     return _eigensystem(*_task("eigensystem", target, lam))
 
 
-@jax.jit
+@formula
 def _eigensystem(sigma: Matrix, lam: Float[Array, ""]) -> Eigensystem:
     left, strengths, right_t = full_svd(sigma)
     return Eigensystem(sigma, lam, left, strengths, right_t.T)
@@ -293,18 +303,18 @@ def stacked(params: Params) -> Float[Array, "size hidden"]:
 
     Example:
         >>> stacked((jnp.ones((1, 2)), jnp.full((1, 1), 5.0))).ravel()
-        Array([1., 1., 5.], dtype=float64)
+        array([1., 1., 5.])
     """
     if len(params) != 2:
         raise ValueError(f"stacked: params must be two layers, but has {len(params)}.")
-    first, second = (jnp.asarray(layer, dtype=float) for layer in params)
+    first, second = (xp.asarray(layer, dtype=float) for layer in params)
     check_shape("stacked", "params[1]", second, (None, first.shape[0]))
     return _stacked(first, second)
 
 
-@jax.jit
+@formula
 def _stacked(first: Matrix, second: Matrix) -> Float[Array, "size hidden"]:
-    return jnp.concatenate([first.T, second], axis=0)
+    return xp.concatenate([first.T, second], axis=0)
 
 
 @entry
@@ -313,9 +323,9 @@ def unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Arr
     return _unstacked(factor, inp)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@formula(static_argnums=1)
 def _unstacked(factor: Float[Array, "*batch size hidden"], inp: int) -> tuple[Array, Array]:
-    return jnp.swapaxes(factor[..., :inp, :], -1, -2), factor[..., inp:, :]
+    return xp.swapaxes(factor[..., :inp, :], -1, -2), factor[..., inp:, :]
 
 
 @entry
@@ -324,11 +334,11 @@ def correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Cor
     return check_result("correlations_of", _correlations_of(factor, inp))
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@formula(static_argnums=1)
 def _correlations_of(factor: Float[Array, "*batch size hidden"], inp: int) -> Correlations:
     upper, lower = factor[..., :inp, :], factor[..., inp:, :]
-    across = jnp.swapaxes(upper, -1, -2)
-    return Correlations(upper @ across, lower @ across, lower @ jnp.swapaxes(lower, -1, -2))
+    across = xp.swapaxes(upper, -1, -2)
+    return Correlations(upper @ across, lower @ across, lower @ xp.swapaxes(lower, -1, -2))
 
 
 @entry
@@ -370,44 +380,61 @@ def propagate(
     return check_result(where, propagated(factor, system, time, steps))
 
 
+def propagated_at(
+    factor: Float[Array, "*batch size hidden"], system: Eigensystem, times: Float[Array, "*times"]
+) -> Float[Array, "..."]:
+    """`propagated` of one factor at each of several times, whose axes come before those of the factor.
+
+    Numbers are taken as many at once as stay close to the processor, and may be several factors; axes of these lead.
+    """
+    flat = times.ravel()
+    if is_program(factor, system, times):
+        return over(lambda t: propagated(factor, system, t))(flat).reshape(*times.shape, *factor.shape)
+    together = max(1, AT_ONCE // factor.size)
+    parts = [flat[k : k + together] for k in range(0, max(flat.size, 1), together)]
+    found = xp.concatenate([propagated(factor[..., None, :, :], system, part) for part in parts], axis=-3)
+    return found.reshape(*factor.shape[:-2], *times.shape, *factor.shape[-2:])
+
+
 def propagated(
-    factor: Float[Array, "size hidden"], system: Eigensystem, time: Float[Array, ""], steps: int | None = None
-) -> Float[Array, "size hidden"]:
-    """`propagate` for a time that was looked at."""
+    factor: Float[Array, "... size hidden"], system: Eigensystem, time: Float[Array, "..."], steps: int | None = None
+) -> Float[Array, "... size hidden"]:
+    """`propagate` for a time that was looked at; for numbers also several factors and times, broadcast."""
     where = "propagate"
     vectors, matrix, length, *moving = _prepared(factor, system, time)
     if steps is not None:
         check_count(where, "steps", steps, at_least=1)
-        time = eqx.error_if(
-            time,
-            length > 1.1 * REACH * steps,
-            f"propagate: {steps} steps do not reach that far: max|L| t must be at most {REACH:g} per step.",
-        )
+        message = f"propagate: {steps} steps do not reach that far: max|L| t must be at most {REACH:g} per step."
+        if not is_concrete(length):
+            time = eqx.error_if(time, length > 1.1 * REACH * steps, message)
+        elif float(length) > 1.1 * REACH * steps:
+            raise ValueError(message)
     elif is_concrete(length):
-        steps = _steps_needed(float(length))
+        steps = _steps_needed(float(xp.max(length, initial=0.0)))
     return _arrived(_travel(steps, *moving, time), vectors, matrix, factor, time)
 
 
-@jax.jit
+@formula
 def _prepared(
-    factor: Float[Array, "size hidden"], system: Eigensystem, time: Float[Array, ""]
+    factor: Float[Array, "... size hidden"], system: Eigensystem, time: Float[Array, "..."]
 ) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array]:
     r"""Eigenvectors, $F$, $\max|L|\,t$; and coordinates, eigenvalues, their growth, $\lambda$ and the change of $F$."""
     # The decomposition is one way to write F; derivatives with respect to the target take F itself.
-    fixed = jax.lax.stop_gradient(system)
+    fixed = stop_gradient(system)
     values, vectors = fixed.values, fixed.vectors
     matrix = matrix_of(system.target, system.lam)
     # Zero, with the derivative of F in the eigenbasis as its derivative.
-    change = vectors.T @ (matrix - jax.lax.stop_gradient(matrix)) @ vectors
-    length = jax.lax.stop_gradient(jnp.max(jnp.abs(values)) * time)
+    change = vectors.T @ (matrix - stop_gradient(matrix)) @ vectors
+    length = stop_gradient(xp.max(xp.abs(values)) * time)
     return vectors, matrix, length, fixed.coordinates(factor), values, fixed.growth, fixed.lam, change
 
 
-@jax.jit
-def _arrived(moved: Array, vectors: Array, matrix: Array, factor: Array, time: Float[Array, ""]) -> Array:
+@formula
+def _arrived(moved: Array, vectors: Array, matrix: Array, factor: Array, time: Float[Array, "..."]) -> Array:
     # At the start itself the flow is known without a formula, and so is its derivative.
-    speed = matrix @ factor - 0.5 * factor @ (factor.T @ factor)
-    return jnp.where(time > 0, vectors @ moved, factor + (time - jax.lax.stop_gradient(time)) * speed)
+    speed = matrix @ factor - 0.5 * factor @ (xp.swapaxes(factor, -1, -2) @ factor)
+    time = time[..., None, None]
+    return xp.where(time > 0, vectors @ moved, factor + (time - stop_gradient(time)) * speed)
 
 
 def _steps_needed(length: float) -> int:
@@ -421,10 +448,10 @@ def _steps_needed(length: float) -> int:
     return count if count <= 4 else 2 ** math.ceil(math.log2(count))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@differentiable(nondiff_argnums=(0,))
 def _travel(
     steps: int | None, y: Array, values: Array, growth: Array, lam: Array, change: Array, t: Array
-) -> Float[Array, "size hidden"]:
+) -> Float[Array, "... size hidden"]:
     """Coordinates at time t, in one piece; derivatives are those of the same in steps."""
     return _jump(y, values, growth, lam, t)
 
@@ -436,82 +463,87 @@ def _(steps: int | None, primals: tuple[Array, ...], tangents: tuple[Array, ...]
     return jax.jvp(lambda *moving: _stepped(steps, values, *moving), (y, change, t), (moved, changed, later))
 
 
-@jax.jit
+@formula
 def _jump(y: Array, values: Array, growth: Array, lam: Array, t: Array) -> Array:
-    r"""The propagator in the eigenbasis, for any time.
+    r"""The propagator in the eigenbasis, for any time, or for several that lead the axes.
 
     Columns of $K = [rY; I]$ are eliminated by complete pivoting. The logarithms of $r$ are kept apart, less a common
     $|\lambda|t/2$: no number leaves its range, and each row is changed by multiples, at most 1, of its own entries.
     What comes out has the columns' span and entries of at most 1.
     """
-    size, hidden = y.shape
-    safe = jnp.where(t > 0, t, 1.0)
-    x = 2 * jnp.abs(values) * safe
+    size, hidden = y.shape[-2:]
+    batch = xp.broadcast_shapes(y.shape[:-2], t.shape)
+    t = xp.broadcast_to(t, batch)
+    safe = xp.where(t > 0, t, 1.0)[..., None]
+    x = 2 * xp.abs(values) * safe
     near = x < SERIES
-    share = jnp.where(near, 1 - x / 2 + x**2 / 6, -jnp.expm1(-x) / jnp.where(near, 1.0, x))
-    logs = jnp.concatenate([growth * safe + 0.5 * jnp.log(safe * share), jnp.full(hidden, -jnp.abs(lam) / 2 * safe)])
-    rows = jnp.concatenate([y, jnp.eye(hidden, dtype=y.dtype)], axis=0)
+    share = xp.where(near, 1 - x / 2 + x**2 / 6, -xp.expm1(-x) / xp.where(near, 1.0, x))
+    of_basis = xp.broadcast_to(-xp.abs(lam) / 2 * safe, (*batch, hidden))
+    logs = xp.concatenate([growth * safe + 0.5 * xp.log(safe * share), of_basis], axis=-1)
+    parts = (xp.broadcast_to(part, (*batch, *part.shape[-2:])) for part in (y, xp.eye(hidden, dtype=y.dtype)))
+    rows = xp.concatenate(list(parts), axis=-2)
 
-    def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def eliminate(k: ArrayLike, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         # Rows and columns are picked by sums with indicators, which run side by side for many networks; indices do not.
         rows, columns = carry
-        pivot = _indicator(logs + jnp.log(jnp.max(jnp.abs(rows), axis=1)))
-        row = pivot @ rows
-        column = _indicator(jnp.abs(row))
-        entries, corner = rows @ column, row @ column
-        heights = logs + jnp.log(jnp.abs(entries))
-        highest = jnp.max(jnp.where(pivot > 0, heights, -jnp.inf))
-        lower = jnp.sign(entries) * jnp.sign(corner) * jnp.exp(heights - highest)
-        rows = rows - entries[:, None] * (row / corner)
-        rows = jnp.where((pivot[:, None] > 0) | (column > 0), 0.0, rows)
-        return rows, columns.at[:, k].set(lower)
+        pivot = _indicator(logs + xp.log(xp.max(xp.abs(rows), axis=-1)))
+        row = (pivot[..., None, :] @ rows)[..., 0, :]
+        column = _indicator(xp.abs(row))
+        entries, corner = (rows @ column[..., None])[..., 0], xp.sum(row * column, axis=-1, keepdims=True)
+        heights = logs + xp.log(xp.abs(entries))
+        highest = xp.max(xp.where(pivot > 0, heights, -xp.inf), axis=-1, keepdims=True)
+        lower = xp.sign(entries) * xp.sign(corner) * xp.exp(heights - highest)
+        rows = rows - entries[..., None] * (row / corner)[..., None, :]
+        rows = xp.where((pivot[..., None] > 0) | (column[..., None, :] > 0), 0.0, rows)
+        return rows, put(columns, (..., k), lower)
 
-    _, columns = jax.lax.fori_loop(0, hidden, eliminate, (rows, jnp.zeros_like(rows)))
+    _, columns = fori_loop(0, hidden, eliminate, (rows, xp.zeros_like(rows)))
     basis = _orthonormal_narrow(columns) if hidden <= NARROW else _orthonormal(columns)[0]
-    return _function("quotient", values, safe)[:, None] * basis[:size]
+    return _function("quotient", values, safe)[..., None] * basis[..., :size, :]
 
 
-def _indicator(values: Float[Array, " items"]) -> Float[Array, " items"]:
+def _indicator(values: Float[Array, "*batch items"]) -> Float[Array, "*batch items"]:
     """One at the first largest value, zero elsewhere."""
-    return (jnp.arange(values.shape[0]) == jnp.argmax(values)).astype(values.dtype)
+    largest = xp.argmax(values, axis=-1, keepdims=True)
+    return (xp.arange(values.shape[-1]) == largest).astype(values.dtype)
 
 
 def _orthonormal_narrow(rows: Array) -> Array:
     """Orthonormal columns of the same span, each made so twice; every row is changed by multiples of its own."""
     basis: list[Array] = []
-    for position in range(rows.shape[1]):
-        column = rows[:, position]
+    for position in range(rows.shape[-1]):
+        column = rows[..., position]
         for _ in range(2):
             for other in basis:
-                column = column - other * jnp.sum(other * column)
-        basis.append(column / jnp.sqrt(jnp.sum(column**2)))
-    return jnp.stack(basis, axis=1)
+                column = column - other * xp.sum(other * column, axis=-1, keepdims=True)
+        basis.append(column / xp.sqrt(xp.sum(column**2, axis=-1, keepdims=True)))
+    return xp.stack(basis, axis=-1)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@formula(static_argnums=0)
 def _stepped(steps: int | None, values: Array, y: Array, change: Array, t: Array) -> Array:
     """The propagator in the eigenbasis by equal steps, in which nothing needs to be kept apart."""
     if steps is None:
         steps = UNSEEN_STEPS
         t = eqx.error_if(
             t,
-            jnp.max(jnp.abs(values)) * t > REACH * steps,
+            xp.max(xp.abs(values)) * t > REACH * steps,
             f"propagate: derivatives under a compilation reach max|L| t = {REACH * steps:g}; to go further, "
             "take those of propagate with steps.",
         )
     if steps == 1:
         return _step(y, values, change, t)
-    moved, _ = jax.lax.scan(lambda z, _: (_step(z, values, change, t / steps), None), y, None, length=steps)
+    moved, _ = scan(lambda z, _: (_step(z, values, change, t / steps), None), y, None, length=steps)
     return moved
 
 
 def _step(y: Array, values: Array, change: Array, t: Array) -> Array:
     """One step of the propagator in the eigenbasis."""
-    safe = jnp.where(t > 0, t, 1.0)
+    safe = xp.where(t > 0, t, 1.0)
     return _spectral("quotient", values, change, safe) @ _basis(_spectral("shrink", values, change, safe), y)
 
 
-@jax.custom_jvp
+@differentiable
 def _basis(shrink: Float[Array, "size size"], y: Float[Array, "size hidden"]) -> Float[Array, "size hidden"]:
     r"""First rows of an orthonormal basis of the columns of $[u^{-1} Y; I]$ for a diagonal matrix $u = 1/r$."""
     return _decomposed(shrink, y)[0]
@@ -527,7 +559,7 @@ def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Arra
     basis, triangle = _decomposed(shrink, y)
     moved = jax.scipy.linalg.solve_triangular(triangle, tangents[1].T, trans=1).T - tangents[0] @ basis
     # u^2 + Y Y^T = T^T T, without forming the squares.
-    root = jnp.linalg.qr(jnp.concatenate([shrink, y.T], axis=0), mode="r")
+    root = xp.linalg.qr(xp.concatenate([shrink, y.T], axis=0), mode="r")
     solved = jax.scipy.linalg.solve_triangular(root, jax.scipy.linalg.solve_triangular(root, moved, trans=1))
     return basis, shrink @ solved
 
@@ -536,32 +568,32 @@ def _decomposed(shrink: Array, y: Array) -> tuple[Array, Array]:
     """First rows of Q, and R, of the QR decomposition behind `_basis`."""
     size, hidden = y.shape
     basis, triangle = _orthonormal(
-        jnp.concatenate([y / jnp.diag(shrink)[:, None], jnp.eye(hidden, dtype=y.dtype)], axis=0)
+        xp.concatenate([y / xp.diag(shrink)[:, None], xp.eye(hidden, dtype=y.dtype)], axis=0)
     )
     return basis[:size], triangle
 
 
 def _orthonormal(rows: Array) -> tuple[Array, Array]:
     """QR decomposition by Householder reflections, rows sorted by size: small rows keep their relative accuracy."""
-    order = jnp.argsort(-jnp.sum(rows**2, axis=1))
-    basis, triangle = jnp.linalg.qr(rows[order], mode="reduced")
-    return jnp.zeros_like(basis).at[order].set(basis), triangle
+    order = xp.argsort(-xp.sum(rows**2, axis=-1), axis=-1, stable=True)
+    basis, triangle = xp.linalg.qr(xp.take_along_axis(rows, order[..., None], axis=-2), mode="reduced")
+    return xp.take_along_axis(basis, xp.argsort(order, axis=-1)[..., None], axis=-2), triangle
 
 
 def _function(kind: str, values: Array, t: Array) -> Array:
     r"""$u = \phi(L, t)^{-1/2}$, or $\rho = e^{Lt} u$; both for positive $t$ and any sign of $L$."""
     x = 2 * values * t
-    near = jnp.abs(x) < SERIES
-    safe = jnp.where(near, 1.0, x)
+    near = xp.abs(x) < SERIES
+    safe = xp.where(near, 1.0, x)
     if kind == "shrink":
-        return jnp.sqrt(jnp.where(near, 1 - x / 2 + x**2 / 12, safe / jnp.expm1(safe))) / jnp.sqrt(t)
-    return jnp.sqrt(jnp.where(near, 1 + x / 2 + x**2 / 12, safe / -jnp.expm1(-safe))) / jnp.sqrt(t)
+        return xp.sqrt(xp.where(near, 1 - x / 2 + x**2 / 12, safe / xp.expm1(safe))) / xp.sqrt(t)
+    return xp.sqrt(xp.where(near, 1 + x / 2 + x**2 / 12, safe / -xp.expm1(-safe))) / xp.sqrt(t)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@differentiable(nondiff_argnums=(0,))
 def _spectral(kind: str, values: Array, change: Array, t: Array) -> Array:
     """Function of the matrix diag(values) + change, where `change` is zero and matters through its derivative only."""
-    return jnp.diag(_function(kind, values, t))
+    return xp.diag(_function(kind, values, t))
 
 
 @_spectral.defjvp
@@ -571,14 +603,14 @@ def _(kind: str, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tup
     change = _once(change)
     plain, speed = jax.jvp(lambda time: _function(kind, values, time), (t,), (later,))
     gap = values[:, None] - values[None, :]
-    near = jnp.abs(gap) * t < NEAR
+    near = xp.abs(gap) * t < NEAR
     middle = (values[:, None] + values[None, :]) / 2
-    _, slope = jax.jvp(lambda v: _function(kind, v, t), (middle,), (jnp.ones_like(middle),))
-    quotient = jnp.where(near, slope, (plain[:, None] - plain[None, :]) / jnp.where(near, 1.0, gap))
-    return jnp.diag(plain) + 0 * change, quotient * moved + jnp.diag(speed)
+    _, slope = jax.jvp(lambda v: _function(kind, v, t), (middle,), (xp.ones_like(middle),))
+    quotient = xp.where(near, slope, (plain[:, None] - plain[None, :]) / xp.where(near, 1.0, gap))
+    return xp.diag(plain) + 0 * change, quotient * moved + xp.diag(speed)
 
 
-@jax.custom_jvp
+@differentiable
 def _once(x: Array) -> Array:
     """Identity that refuses to be differentiated."""
     return x

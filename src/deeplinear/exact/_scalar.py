@@ -6,19 +6,15 @@ Equilibria are $0$ and $\sigma^{1/L}$, and $-\sigma^{1/L}$ if $L$ is even. From 
 $\dot z$ is positive on both sides.
 """
 
-import functools
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from deeplinear.core import Array, check_count, check_x64, entry, is_concrete
+from deeplinear.core import Array, check_count, check_x64, entry, formula, is_concrete, xp
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 from deeplinear.exact._layer_modes import LARGEST, SMALLEST, layer_mode, times_of
-from deeplinear.exact._shared_shapes import filled_up, longer, mode_count, seen
 
 LONGEST = 600.0
 """Logarithm of the longest plateau that is computed with."""
@@ -51,14 +47,14 @@ def scalar_speed(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..."]:
 
     Example:
         >>> scalar_speed(jnp.array([-1.0, 0.5, 1.0]), 1.0, 4)
-        Array([-0.       ,  0.1171875,  0.       ], dtype=float64)
+        array([-0.       ,  0.1171875,  0.       ])
     """
     where = "scalar_speed"
     check_count(where, "depth", depth, at_least=1)
     return _speed(*_places(where, z, sigma), depth)
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@formula(static_argnums=2)
 def _speed(place: Float[Array, "..."], value: Float[Array, "..."], depth: int) -> Float[Array, "..."]:
     return place ** (depth - 1) * (value - place**depth)
 
@@ -76,17 +72,17 @@ def scalar_curvature(z: Numbers, sigma: Numbers, depth: int) -> Float[Array, "..
 
     Example:
         >>> scalar_curvature(jnp.array([0.0, 1.0]), 1.0, 4)
-        Array([-0.,  4.], dtype=float64)
+        array([-0.,  4.])
     """
     where = "scalar_curvature"
     check_count(where, "depth", depth, at_least=1)
     return _curvature(*_places(where, z, sigma), depth)
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@formula(static_argnums=2)
 def _curvature(place: Float[Array, "..."], value: Float[Array, "..."], depth: int) -> Float[Array, "..."]:
     if depth == 1:
-        return jnp.ones_like(place)
+        return xp.ones_like(place)
     return (depth * place**depth - (depth - 1) * (value - place**depth)) * place ** (depth - 2)
 
 
@@ -98,17 +94,17 @@ def scalar_equilibria(sigma: Numbers, depth: int) -> Float[Array, "*batch equili
 
     Example:
         >>> scalar_equilibria(16.0, 4), scalar_equilibria(8.0, 3)
-        (Array([-2.,  0.,  2.], dtype=float64), Array([0., 2.], dtype=float64))
+        (array([-2.,  0.,  2.]), array([0., 2.]))
     """
     (value,) = _prepared("scalar_equilibria", depth, sigma=sigma)
     return _equilibria(value, depth)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@formula(static_argnums=1)
 def _equilibria(value: Float[Array, "*batch"], depth: int) -> Float[Array, "*batch equilibria"]:
     top = value ** (1 / depth)
-    points = [top] if depth == 1 else [jnp.zeros_like(top), top]
-    return jnp.stack(points if depth % 2 else [-top, *points], axis=-1)
+    points = [top] if depth == 1 else [xp.zeros_like(top), top]
+    return xp.stack(points if depth % 2 else [-top, *points], axis=-1)
 
 
 @entry
@@ -136,57 +132,57 @@ def scalar_time(start: Numbers, end: Numbers, sigma: Numbers, depth: int) -> Flo
         24.9045562892
     """
     where = "scalar_time"
-    xp, first, last, value = seen(*_prepared(where, depth, start=start, end=end, sigma=sigma))
-    flat = [longer(xp, array.reshape(-1)) for array in (first, last, value)]
-    away, near, across = _way(*flat, np.asarray(depth, dtype=float))
-    if is_concrete(across) and np.any(bad := np.asarray(across)[: value.size].reshape(value.shape)):
-        place = tuple(int(i) for i in np.argwhere(bad)[0])
+    first, last, value = _prepared(where, depth, start=start, end=end, sigma=sigma)
+    if not value.size:
+        return value
+    flat = [array.reshape(-1) for array in (first, last, value)]
+    away, near, across = _way(*flat, depth)
+    if is_concrete(across) and np.any(across):
+        place = tuple(int(i) for i in np.argwhere(np.asarray(across).reshape(value.shape))[0])
         raise ValueError(
             f"{where}: start and end must lie on one side of sigma^(1/depth) = "
             f"{float(value[place]) ** (1 / depth):g}, but are {float(first[place]):g} and {float(last[place]):g}."
         )
-    filled, layers = filled_up(xp, _repeated(away, depth))
-    missing = longer(xp, xp.asarray(near)[:, None], 1)
+    missing = near[:, None]
     unused = xp.full_like(missing, -1.0)  # the product itself, which may be too small for a number: only its logarithm
-    times = times_of(filled, flat[2], unused, missing, layers, mode_count(xp, value.size))
-    found = _signed(*flat, near, times, layers)
-    return jnp.asarray(xp.asarray(found)[: value.size].reshape(value.shape), dtype=float)
+    times = times_of(_repeated(away, depth), flat[2], unused, missing)
+    return _signed(*flat, near, times, depth).reshape(value.shape)
 
 
-def _gaps(first: Array, last: Array, value: Array, depth: Array) -> tuple[Array, Array, Array]:
+def _gaps(first: Array, last: Array, value: Array, depth: ArrayLike) -> tuple[Array, Array, Array]:
     """Logarithms of start and end, less that of the equilibrium; and whether the end is the farther one."""
-    gap_first, gap_last = (depth * jnp.log(z) - jnp.log(value) for z in (first, last))
-    return gap_first, gap_last, jnp.abs(gap_first) < jnp.abs(gap_last)
+    gap_first, gap_last = (depth * xp.log(z) - xp.log(value) for z in (first, last))
+    return gap_first, gap_last, xp.abs(gap_first) < xp.abs(gap_last)
 
 
-@jax.jit
+@formula
 def _way(
-    first: Float[Array, " modes"], last: Float[Array, " modes"], value: Float[Array, " modes"], depth: Float[Array, ""]
+    first: Float[Array, " modes"], last: Float[Array, " modes"], value: Float[Array, " modes"], depth: ArrayLike
 ) -> tuple[Float[Array, " modes"], Float[Array, " modes"], Bool[Array, " modes"]]:
     """The farther of two places, the gap of the nearer, and whether the equilibrium is between them."""
     gap_first, gap_last, backwards = _gaps(first, last, value, depth)
     across = gap_first * gap_last < 0
-    near = jnp.where(across, jnp.nan, jnp.where(backwards, gap_first, gap_last))
-    return jnp.where(backwards, last, first), near, across
+    near = xp.where(across, xp.nan, xp.where(backwards, gap_first, gap_last))
+    return xp.where(backwards, last, first), near, across
 
 
-@jax.jit
+@formula
 def _signed(
     first: Float[Array, " modes"],
     last: Float[Array, " modes"],
     value: Float[Array, " modes"],
     near: Float[Array, " modes"],
     times: Float[Array, "modes levels"],
-    depth: Float[Array, ""],
+    depth: ArrayLike,
 ) -> Float[Array, " modes"]:
     """Times from the first place to the last, from those towards the equilibrium."""
     _, _, backwards = _gaps(first, last, value, depth)
-    found = jnp.where(near == 0, jnp.inf, times[:, 0])
+    found = xp.where(near == 0, xp.inf, times[:, 0])
     # Between equal places time is distance over speed, which has the derivative.
     speed = first ** (depth - 1) * (value - first**depth)
-    near = (last - first) / jnp.where(speed != 0, speed, 1.0)
-    return jnp.where(
-        (first == last) & (speed != 0), near, jnp.where(first == last, 0.0, jnp.where(backwards, -found, found))
+    near = (last - first) / xp.where(speed != 0, speed, 1.0)
+    return xp.where(
+        (first == last) & (speed != 0), near, xp.where(first == last, 0.0, xp.where(backwards, -found, found))
     )
 
 
@@ -212,13 +208,11 @@ def scalar_state(start: Numbers, sigma: Numbers, depth: int, t: Numbers) -> Floa
         0.89482507829
     """
     first, value = _prepared("scalar_state", depth, start=start, sigma=sigma)
-    _, found = seen(layer_mode(t, _repeated(first, depth), value))
-    return jnp.asarray(found[..., 0], dtype=float)
+    return layer_mode(t, _repeated(first, depth), value)[..., 0]
 
 
 def _repeated(array: Float[Array, "*batch"], depth: int) -> Any:
     """The same for every layer."""
-    xp, array = seen(array)
     return xp.stack([array] * depth, axis=-1)
 
 
@@ -237,16 +231,16 @@ def product_time(start: Numbers, sigma: Numbers, depth: int, fraction: Numbers =
 
     Example:
         >>> product_time(0.2, jnp.array([4.0, 3.0, 2.0, 1.0]), 5).round(3)
-        Array([10.41 , 13.879, 20.813, 41.6  ], dtype=float64)
+        array([10.41 , 13.879, 20.813, 41.6  ])
     """
     where = "product_time"
     first, value, part = _prepared(where, depth, start=start, sigma=sigma, fraction=fraction)
     return scalar_time(first, _strength_at(value, part, depth), value, depth)
 
 
-@jax.jit
+@formula
 def _strength_at(value: Float[Array, "..."], part: Float[Array, "..."], depth: ArrayLike) -> Float[Array, "..."]:
-    return jnp.exp((jnp.log(value) + jnp.log(part)) / depth)
+    return xp.exp((xp.log(value) + xp.log(part)) / depth)
 
 
 @entry
@@ -289,8 +283,8 @@ def escape_time(start: Numbers, sigma: Numbers, depth: int) -> Float[Array, "...
     return _escape(first, value, depth)
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@formula(static_argnums=2)
 def _escape(first: Float[Array, "..."], value: Float[Array, "..."], depth: int) -> Float[Array, "..."]:
     if depth == 2:
-        return (jnp.log(value) / 2 - jnp.log(first)) / value
-    return jnp.exp((2 - depth) * jnp.log(first)) / ((depth - 2) * value)
+        return (xp.log(value) / 2 - xp.log(first)) / value
+    return xp.exp((2 - depth) * xp.log(first)) / ((depth - 2) * value)

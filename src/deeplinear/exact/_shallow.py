@@ -1,16 +1,13 @@
 r"""One layer: the flow of a quadratic loss is linear, $W(t) = W^\star + (W_0 - W^\star)\,e^{-St}$."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params
+from deeplinear.core import Array, Matrix, Params, formula, put, xp
 from deeplinear.exact._base import EXACT_BASIS, AbstractSolution, require, require_network
 from deeplinear.exact._quadratic import Quadratic, quadratic
 from deeplinear.models import Completion, EntryCompletion, Problem
@@ -36,16 +33,17 @@ class ShallowSolution(AbstractSolution):
     def form(self) -> str:
         return self._form
 
-    def product_at(self, t: Float[Array, ""]) -> Matrix:
+    def product_at(self, t: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
+        t = t[..., None, None]
         z = -self.rates * t
-        near = jnp.abs(z) < 1e-5
-        safe = jnp.where(near, 1.0, z)
-        growth = jnp.where(near, 1 + z / 2 + z**2 / 6, jnp.expm1(safe) / safe)
-        moved = jnp.exp(z) * (self.start[0] @ self.basis) + self.force * t * growth
+        near = xp.abs(z) < 1e-5
+        safe = xp.where(near, 1.0, z)
+        growth = xp.where(near, 1 + z / 2 + z**2 / 6, xp.expm1(safe) / safe)
+        moved = xp.exp(z) * (self.start[0] @ self.basis) + self.force * t * growth
         speed = (self.force - self.rates * (self.start[0] @ self.basis)) @ self.basis.T
-        return jnp.where(t > 0, moved @ self.basis.T, self.start[0] + t * speed)
+        return xp.where(t > 0, moved @ self.basis.T, self.start[0] + t * speed)
 
-    def layers_at(self, t: Float[Array, ""]) -> Params:
+    def layers_at(self, t: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
         return (self.product_at(t),)
 
     def carried(self, times: Float[np.ndarray, " times"], last: Params, carry: bool) -> tuple[tuple[Any, ...], str]:
@@ -60,30 +58,30 @@ def shallow(problem: Problem, params: Params) -> ShallowSolution:
     out, inp = network.product_shape
     if isinstance(loss, EntryCompletion):
         loss = Completion(*_written_out(loss, (out, inp)))
-    residuals = {"one layer": jnp.asarray(np.zeros(()), dtype=float)}
+    residuals = {"one layer": xp.asarray(np.zeros(()), dtype=float)}
     if isinstance(loss, Completion):
-        basis, (rates, force) = jnp.asarray(np.eye(inp), dtype=float), _entry_by_entry(loss, problem.l2)
+        basis, (rates, force) = xp.asarray(np.eye(inp), dtype=float), _entry_by_entry(loss, problem.l2)
         return ShallowSolution(problem, params, residuals, basis, rates, force, "one layer, entry by entry")
     basis, rates, force = _linear(quadratic(loss), problem.l2)
     return ShallowSolution(problem, params, residuals, basis, rates, force, "one layer, linear flow")
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@formula(static_argnums=1)
 def _written_out(loss: EntryCompletion, shape: tuple[int, int]) -> tuple[Matrix, Matrix]:
     """Target and mask of observed entries."""
-    target, mask = (jnp.zeros(shape).at[loss.rows, loss.columns].set(v) for v in (loss.values, 1.0))
+    target, mask = (put(xp.zeros(shape), (loss.rows, loss.columns), v) for v in (loss.values, 1.0))
     return target, mask
 
 
-@jax.jit
+@formula
 def _entry_by_entry(loss: Completion, l2: Float[Array, ""]) -> tuple[Matrix, Matrix]:
     """Rates and forces of the entries."""
     return loss.mask + l2, loss.mask * loss.target
 
 
-@jax.jit
+@formula
 def _linear(goal: Quadratic, l2: Float[Array, ""]) -> tuple[Matrix, Matrix, Matrix]:
     """A basis in which the curvature is diagonal, and rates and forces in it."""
-    values, basis = jnp.linalg.eigh(goal.covariance)
-    values = jnp.maximum(values, 0.0)
-    return basis, jnp.broadcast_to(values + l2, goal.target.shape), (goal.target @ basis) * values
+    values, basis = xp.linalg.eigh(goal.covariance)
+    values = xp.maximum(values, 0.0)
+    return basis, xp.broadcast_to(values + l2, goal.target.shape), (goal.target @ basis) * values

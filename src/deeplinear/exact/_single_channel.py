@@ -11,11 +11,9 @@ a quotient of sums of positive numbers: nothing cancels and nothing overflows, a
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float
 
-from deeplinear.core import Array, check_result, check_x64, entry
+from deeplinear.core import Array, check_result, check_x64, differentiable, entry, formula, xp
 from deeplinear.exact._block_algebra import Numbers, broadcast, checked, positive
 
 
@@ -49,15 +47,15 @@ def single_channel_rate(first: Numbers, second: Numbers, sigma: Numbers) -> Floa
     return check_result("single_channel_rate", _rate(*_prepared("single_channel_rate", first, second, sigma)))
 
 
-@jax.jit
+@formula
 def _rate(a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]) -> Float[Array, ""]:
     return _speed(value, a + b, a - b)
 
 
-@jax.custom_jvp
+@differentiable
 def _speed(value: Float[Array, ""], plus: Float[Array, " hidden"], minus: Float[Array, " hidden"]) -> Float[Array, ""]:
     r"""$\varrho$, without squares that overflow."""
-    return jnp.hypot(2 * value, _norm(plus) * _norm(minus))
+    return xp.hypot(2 * value, _norm(plus) * _norm(minus))
 
 
 @_speed.defjvp
@@ -66,16 +64,14 @@ def _(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array])
     value, plus, minus = primals
     rate = _speed(value, plus, minus)
     moved = 4 * (value / rate) * tangents[0]
-    moved = (
-        moved + (jnp.sum(minus**2) / rate) * (plus @ tangents[1]) + (jnp.sum(plus**2) / rate) * (minus @ tangents[2])
-    )
+    moved = moved + (xp.sum(minus**2) / rate) * (plus @ tangents[1]) + (xp.sum(plus**2) / rate) * (minus @ tangents[2])
     return rate, moved
 
 
 def _norm(vector: Float[Array, " hidden"]) -> Float[Array, ""]:
-    largest = jnp.max(jnp.abs(vector), initial=0.0)
-    safe = jnp.where(largest > 0, largest, 1.0)
-    return largest * jnp.sqrt(jnp.sum((vector / safe) ** 2))
+    largest = xp.max(xp.abs(vector), initial=0.0)
+    safe = xp.where(largest > 0, largest, 1.0)
+    return largest * xp.sqrt(xp.sum((vector / safe) ** 2))
 
 
 @entry
@@ -102,22 +98,22 @@ def single_channel(times: Numbers, first: Numbers, second: Numbers, sigma: Numbe
     return check_result(where, Channel(*_weights(t, a, b, value)))
 
 
-@jax.jit
+@formula
 def _weights(
     t: Float[Array, "*times"], a: Float[Array, " hidden"], b: Float[Array, " hidden"], value: Float[Array, ""]
 ) -> tuple[Float[Array, "*times hidden"], Float[Array, "*times hidden"]]:
     plus, minus = a + b, a - b
     rate = _speed(value, plus, minus)
     # Everything relative to R, so that squares keep within the range of numbers.
-    unit = jnp.sqrt(2 * value + rate)
-    big, small = jnp.sum((plus / unit) ** 2), jnp.sum((minus / unit) ** 2)
-    ended = jnp.isinf(t)
-    passed = rate * jnp.where(ended, 1.0, t)
-    left, gone = jnp.where(ended, 0.0, jnp.exp(-passed)), jnp.where(ended, 1.0, -jnp.expm1(-passed))
+    unit = xp.sqrt(2 * value + rate)
+    big, small = xp.sum((plus / unit) ** 2), xp.sum((minus / unit) ** 2)
+    ended = xp.isinf(t)
+    passed = rate * xp.where(ended, 1.0, t)
+    left, gone = xp.where(ended, 0.0, xp.exp(-passed)), xp.where(ended, 1.0, -xp.expm1(-passed))
     above = 1 + small * gone + big * small * left
     below = big * (small + gone) + left
-    grown = jnp.sqrt(above / jnp.where(below > 0, below, 1.0))
-    shrunk = jnp.sqrt(below / above)
+    grown = xp.sqrt(above / xp.where(below > 0, below, 1.0))
+    shrunk = xp.sqrt(below / above)
     ahead, apart = grown[..., None] * plus, shrunk[..., None] * minus
     return (ahead + apart) / 2, (ahead - apart) / 2
 
@@ -138,9 +134,9 @@ def single_channel_limit(first: Numbers, second: Numbers, sigma: Numbers) -> Cha
 
     Example:
         >>> single_channel_limit([1.0], [-0.5], 1.0).first.round(12)
-        Array([1.20124954], dtype=float64)
+        array([1.20124954])
     """
-    return single_channel(jnp.inf, first, second, sigma)
+    return single_channel(xp.inf, first, second, sigma)
 
 
 @entry
@@ -174,13 +170,13 @@ def single_node_equilibrium(first: Numbers, second: Numbers, sigma: Numbers) -> 
     return _equilibrium(w1, w2, value)
 
 
-@jax.jit
+@formula
 def _equilibrium(w1: Array, w2: Array, value: Array) -> tuple[Array, Array]:
     law = (w1 - w2) * (w1 + w2)
-    larger = jnp.sqrt((jnp.abs(law) + jnp.hypot(law, 2 * value)) / 2)
+    larger = xp.sqrt((xp.abs(law) + xp.hypot(law, 2 * value)) / 2)
     smaller = value / larger
-    side = jnp.sign(w1 + w2)
-    return side * jnp.where(law >= 0, larger, smaller), side * jnp.where(law >= 0, smaller, larger)
+    side = xp.sign(w1 + w2)
+    return side * xp.where(law >= 0, larger, smaller), side * xp.where(law >= 0, smaller, larger)
 
 
 @entry
@@ -200,7 +196,7 @@ def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Fl
 
     Example:
         >>> single_node_exponents(0.0, 0.0, 2.0), single_node_exponents(2.0, 1.0, 2.0)
-        (Array([-2.,  2.], dtype=float64), Array([-5.,  0.], dtype=float64))
+        (array([-2.,  2.]), array([-5.,  0.]))
     """
     where = "single_node_exponents"
     w1, w2, value = broadcast(
@@ -214,9 +210,9 @@ def single_node_exponents(first: Numbers, second: Numbers, sigma: Numbers) -> Fl
     )  # no negative zeros; compilers drop it
 
 
-@jax.jit
+@formula
 def _exponents(w1: Array, w2: Array, value: Array) -> Float[Array, "*batch 2"]:
     product = w1 * w2
-    lower = -(w1**2 + w2**2) / 2 - jnp.hypot((w1 - w2) * (w1 + w2) / 2, value - 2 * product)
+    lower = -(w1**2 + w2**2) / 2 - xp.hypot((w1 - w2) * (w1 + w2) / 2, value - 2 * product)
     determinant = (3 * product - value) * (value - product)
-    return jnp.stack([lower, determinant / jnp.where(lower < 0, lower, 1.0)], axis=-1)
+    return xp.stack([lower, determinant / xp.where(lower < 0, lower, 1.0)], axis=-1)

@@ -2,8 +2,6 @@
 
 import itertools
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -16,8 +14,10 @@ from deeplinear.core import (
     check_result,
     check_x64,
     entry,
+    formula,
     is_concrete,
     svd,
+    xp,
 )
 from deeplinear.models import DeepLinear, Problem
 
@@ -56,7 +56,7 @@ def singular_value_speed(
         >>> problem = Problem(DeepLinear((2, 2, 2)), SquaredDistance(jnp.diag(jnp.array([5.0, 3.0]))))
         >>> layer = jnp.diag(jnp.array([2.0, 1.0]))
         >>> singular_value_speed(problem, (layer, layer))
-        Array([8., 4.], dtype=float64)
+        array([8., 4.])
     """
     where = "singular_value_speed"
     check_x64(where)
@@ -89,11 +89,11 @@ def singular_value_speed(
     return check_result("singular_value_speed", speeds)
 
 
-@eqx.filter_jit
+@formula
 def _speeds(problem: Problem, params: Params) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
     """Speeds, and the singular values."""
     product = problem.product(params)
     left, values, right = svd(product)
     depth = len(params)
-    projected = jnp.einsum("ik,ij,kj->k", left, problem.loss.gradient(product), right)
+    projected = xp.einsum("ik,ij,kj->k", left, problem.loss.gradient(product), right)
     return -depth * (values ** (2 - 2 / depth) * projected + problem.l2 * values), values

@@ -6,8 +6,6 @@ starts small, so that the response to every other item is a ratio of entries of 
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -22,8 +20,12 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     entry,
+    formula,
     is_concrete,
     polar,
+    put,
+    stop_gradient,
+    xp,
 )
 from deeplinear.exact._growing import learnt
 from deeplinear.exact._riccati import Correlations
@@ -51,25 +53,25 @@ def transfer_kernel(target: object, lam: ArrayLike) -> Float[Array, "inp inp"]:
 
     Example:
         >>> transfer_kernel(jnp.array([[2.0, 0.0]]), 3.0)
-        Array([[1., 0.],
-               [0., 0.]], dtype=float64)
+        array([[1., 0.],
+               [0., 0.]])
     """
     where = "transfer_kernel"
     sigma = _task(where, target)
-    relative = jnp.asarray(lam, dtype=float)
+    relative = xp.asarray(lam, dtype=float)
     check_shape(where, "lam", relative, ())
     if is_concrete(relative) and math.isnan(float(relative)):
         raise ValueError(f"{where}: lam must be a number or an infinity, but is not a number.")
-    finite = jnp.isfinite(relative)
-    moderate = jnp.where(finite, relative, 1.0)
-    fixed, number = jax.lax.stop_gradient((sigma, moderate))
-    left, strengths, right_t = jnp.linalg.svd(fixed, full_matrices=False)
+    finite = xp.isfinite(relative)
+    moderate = xp.where(finite, relative, 1.0)
+    fixed, number = stop_gradient((sigma, moderate))
+    left, strengths, right_t = xp.linalg.svd(fixed, full_matrices=False)
     first, second = layer_strengths(strengths, number)
     found = Correlations((right_t.T * first**2) @ right_t, fixed, (left * second**2) @ left.T)
     kernel = learnt(where, len(strengths), found, sigma, moderate).input
     frame = polar(sigma) if sigma.shape[0] >= sigma.shape[1] else polar(sigma.T).T
-    limit = jnp.where(relative > 0, sigma, frame)
-    return jnp.where(finite, kernel, limit.T @ limit)
+    limit = xp.where(relative > 0, sigma, frame)
+    return xp.where(finite, kernel, limit.T @ limit)
 
 
 @entry
@@ -93,13 +95,13 @@ def new_feature_response(
 
     Example:
         >>> new_feature_response(jnp.array([[4.0, 1.0], [1.0, 4.0]]), 0)
-        Array([1.  , 0.25], dtype=float64)
+        array([1.  , 0.25])
     """
     where = "new_feature_response"
-    a = jnp.asarray(input_correlation, dtype=float)
+    a = xp.asarray(input_correlation, dtype=float)
     check_shape(where, "input_correlation", a, (None, a.shape[0] if a.ndim else None))
     check_finite(where, "input_correlation", a)
-    x = jnp.asarray(np.eye(a.shape[0]) if inputs is None else inputs, dtype=float)
+    x = xp.asarray(np.eye(a.shape[0]) if inputs is None else inputs, dtype=float)
     check_shape(where, "inputs", x, (a.shape[0], None))
     check_finite(where, "inputs", x)
     _check_item(where, item, x.shape[1])
@@ -114,14 +116,14 @@ def new_feature_response(
     return found
 
 
-@jax.jit
+@formula
 def _response(
     a: Matrix, x: Matrix, item: ArrayLike
 ) -> tuple[Float[Array, " items"], Float[Array, ""], Float[Array, ""]]:
     """The response, its size for the item itself, and what this could be at most."""
     taught = x[:, item]
     answers = taught @ a @ x
-    return answers / answers[item], answers[item], jnp.trace(a) * jnp.sum(taught**2)
+    return answers / answers[item], answers[item], xp.trace(a) * xp.sum(taught**2)
 
 
 @entry
@@ -141,7 +143,7 @@ def transfer_target(target: object, item: int) -> Float[Array, " inp"]:
     Example:
         >>> x, y = semantic_hierarchy()
         >>> transfer_target(y @ x.T / 8, 0)[:4].round(6)
-        Array([1.  , 0.5 , 0.25, 0.25], dtype=float64)
+        array([1.  , 0.5 , 0.25, 0.25])
     """
     where = "transfer_target"
     sigma = _task(where, target)
@@ -152,7 +154,7 @@ def transfer_target(target: object, item: int) -> Float[Array, " inp"]:
     return check_result("transfer_target", shared)
 
 
-@jax.jit
+@formula
 def _shared(sigma: Matrix, item: ArrayLike) -> tuple[Float[Array, " inp"], Float[Array, ""]]:
     similarity = sigma[:, item] @ sigma
     return similarity / similarity[item], similarity[item]
@@ -174,21 +176,21 @@ def generalisation_loss(
         0.5
     """
     where = "generalisation_loss"
-    found, wanted = jnp.asarray(response, dtype=float), jnp.asarray(expected, dtype=float)
+    found, wanted = xp.asarray(response, dtype=float), xp.asarray(expected, dtype=float)
     check_shape(where, "response", found, (None,))
     check_shape(where, "expected", wanted, found.shape)
     _check_item(where, item, found.shape[0])
     return _loss_of_others(found, wanted, item)
 
 
-@jax.jit
+@formula
 def _loss_of_others(found: Array, wanted: Array, item: ArrayLike) -> Float[Array, ""]:
-    return 0.5 * jnp.sum(jnp.asarray((found - wanted) ** 2).at[item].set(0.0))
+    return 0.5 * xp.sum(put((found - wanted) ** 2, item, 0.0))
 
 
 def _task(where: str, target: object) -> Matrix:
     check_x64(where)
-    sigma = jnp.asarray(target, dtype=float)
+    sigma = xp.asarray(target, dtype=float)
     check_shape(where, "target", sigma, (None, None))
     check_finite(where, "target", sigma)
     return sigma

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -18,7 +16,9 @@ from deeplinear.core import (
     check_number,
     check_shape,
     check_x64,
+    formula,
     is_concrete,
+    xp,
 )
 
 BALANCE_TOLERANCE = 1e-8
@@ -84,7 +84,7 @@ def checked_two_layers(
         raise ValueError(f"{where}: params must have no empty layer, but has shapes {first.shape} and {second.shape}.")
     named = [("params[0]", first), ("params[1]", second)]
     if target is not None:
-        sigma = jnp.asarray(target, dtype=float)
+        sigma = xp.asarray(target, dtype=float)
         check_shape(where, "target", sigma, (second.shape[0], first.shape[1]))
         named.append(("target", sigma))
     for name, array in named:
@@ -92,30 +92,30 @@ def checked_two_layers(
     if lam is not None:
         check_number(where, "lam", lam)
     if all(is_concrete(x) for x in (first, second, lam)):
-        scale, residual, size = (float(x) for x in _balance(np, np.asarray(first), np.asarray(second), lam))
+        scale, residual, size = (float(x) for x in _balance(first, second, lam))
         scale = scale if lam is not None or abs(scale) > ROUNDING * size else 0.0
         if not residual <= tolerance:
             told = f"the best λ is {scale:.6g}" if lam is None else f"measured for λ = {scale:.6g}"
             advice = "Start from LambdaBalanced or FromSVD, re-balance them with rebalance, or simulate instead."
             raise HypothesisError(BALANCED, residual, tolerance, f"{where}: {told}. {advice}")
-        numbers = (jnp.asarray(np.asarray(x), dtype=float) for x in (scale, residual))
-        return TwoLayers(first, second, *numbers)
-    scale, residual, _ = _balance(jnp, first, second, lam)
+        return TwoLayers(first, second, as_array(scale, float), as_array(residual, float))
+    scale, residual, _ = _balance(first, second, lam)
     message = f"{where}: params must be λ-balanced, W₂ᵀW₂ − W₁W₁ᵀ = λI, but are not."
     first = eqx.error_if(first, ~(residual <= tolerance), message)
-    return TwoLayers(first, second, jnp.asarray(scale, dtype=float), residual)
+    return TwoLayers(first, second, scale, residual)
 
 
-def _balance(numpy: Any, first: Any, second: Any, lam: ArrayLike | None) -> tuple[Any, Any, Any]:
+@formula
+def _balance(first: Matrix, second: Matrix, lam: ArrayLike | None) -> tuple[Array, Array, Array]:
     r"""$\lambda$, what the layers miss of it, and their squared norm."""
     balance = second.T @ second - first @ first.T
     hidden = first.shape[0]
-    size = numpy.sum(first**2) + numpy.sum(second**2)
-    scale = numpy.trace(balance) / hidden if lam is None else numpy.asarray(lam, dtype=float)
+    size = xp.sum(first**2) + xp.sum(second**2)
+    scale = xp.trace(balance) / hidden if lam is None else xp.asarray(lam, dtype=float)
     # A norm with a derivative also at zero, where layers are balanced.
-    squared = numpy.sum((balance - scale * numpy.eye(hidden)) ** 2)
-    missed = numpy.where(squared > 0, numpy.sqrt(numpy.where(squared > 0, squared, 1.0)), 0.0)
-    return scale, missed / numpy.where(size > 0, size, 1.0), size
+    squared = xp.sum((balance - scale * xp.eye(hidden)) ** 2)
+    missed = xp.where(squared > 0, xp.sqrt(xp.where(squared > 0, squared, 1.0)), 0.0)
+    return scale, missed / xp.where(size > 0, size, 1.0), size
 
 
 def check_time(where: str, t: ArrayLike) -> None:

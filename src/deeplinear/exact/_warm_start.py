@@ -6,12 +6,21 @@ $\tau$. The product of rank one would have $w_{21} = {w^\star}^2 / w_{12}^\star$
 """
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, check_number, check_result, check_shape, check_x64, entry
+from deeplinear.core import (
+    Array,
+    Matrix,
+    Params,
+    check_number,
+    check_result,
+    check_shape,
+    check_x64,
+    entry,
+    formula,
+    xp,
+)
 from deeplinear.exact._block_algebra import checked
 from deeplinear.exact._disconnected import real_array
 
@@ -35,7 +44,7 @@ class WarmStartBounds(eqx.Module):
     @property
     def stable_rank_excess(self) -> Float[Array, ""]:
         r"""$e^{-8 w_{12}^\star/w^\star}$, by which the published bound of the stable rank exceeds 1."""
-        return jnp.exp(-8 * self.revealed / self.value)
+        return xp.exp(-8 * self.revealed / self.value)
 
     @property
     def stable_rank(self) -> Float[Array, ""]:
@@ -45,7 +54,7 @@ class WarmStartBounds(eqx.Module):
     @property
     def sharper_stable_rank_excess(self) -> Float[Array, ""]:
         r"""$e^{-4\,\mathrm{asinh}(w_{12}^\star/(2w^\star))}$, by which the sharper bound exceeds 1."""
-        return jnp.exp(-4 * jnp.arcsinh(self.revealed / (2 * self.value)))
+        return xp.exp(-4 * xp.arcsinh(self.revealed / (2 * self.value)))
 
     @property
     def sharper_stable_rank(self) -> Float[Array, ""]:
@@ -59,12 +68,12 @@ class WarmStartBounds(eqx.Module):
     @property
     def largest_singular_value(self) -> Float[Array, ""]:
         r"""Upper bound $w^\star e^{2 w_{12}^\star/w^\star}$ of $\sigma_1$ of the limit."""
-        return self.value * jnp.exp(2 * self.revealed / self.value)
+        return self.value * xp.exp(2 * self.revealed / self.value)
 
     @property
     def smallest_singular_value(self) -> Float[Array, ""]:
         r"""Lower bound $w^\star e^{-2 w_{12}^\star/w^\star}$ of $\sigma_2$ of the limit."""
-        return self.value * jnp.exp(-2 * self.revealed / self.value)
+        return self.value * xp.exp(-2 * self.revealed / self.value)
 
     @property
     def rank_one_value(self) -> Float[Array, ""]:
@@ -85,7 +94,7 @@ def _numbers(where: str, value: ArrayLike, revealed: ArrayLike) -> tuple[Float[A
     check_x64(where)
     check_number(where, "value", value, above=0)
     check_number(where, "revealed", revealed, above=0)
-    return jnp.asarray(value, dtype=float), jnp.asarray(revealed, dtype=float)
+    return xp.asarray(value, dtype=float), xp.asarray(revealed, dtype=float)
 
 
 @entry
@@ -132,7 +141,7 @@ def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: Arr
 
     Example:
         >>> warm_start_field(jnp.array([1.0, 0.0, 0.0, 1.0]), 1.0, 0.5)
-        Array([0. , 0.5, 0. , 0. ], dtype=float64)
+        array([0. , 0.5, 0. , 0. ])
     """
     target, new = _numbers("warm_start_field", value, revealed)
     check_shape("warm_start_field", "entries", entries, (4,))
@@ -141,7 +150,7 @@ def warm_start_field(entries: Float[Array, "4"], value: ArrayLike, revealed: Arr
     corner = new - 2 * a11 * a12
     return check_result(
         "warm_start_field",
-        jnp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal]),
+        xp.stack([a22 * diagonal + a12 * corner, a21 * diagonal + a11 * corner, a12 * diagonal, a11 * diagonal]),
     )
 
 
@@ -151,8 +160,8 @@ def warm_start_layers(entries: Float[Array, "4"]) -> Params:
 
     Example:
         >>> warm_start_layers(jnp.array([1.0, 2.0, 3.0, 4.0]))[0]
-        Array([[4., 2.],
-               [3., 1.]], dtype=float64)
+        array([[4., 2.],
+               [3., 1.]])
     """
     check_shape("warm_start_layers", "entries", entries, (4,))
     a = real_array("warm_start_layers", "entries", entries).reshape(2, 2)
@@ -191,34 +200,34 @@ def warm_start_violations(params: Params, value: ArrayLike, revealed: ArrayLike)
     return check_result("warm_start_violations", _violations(a, b, target, new))
 
 
-@jax.jit
+@formula
 def _envelope(revealed: Float[Array, ""], value: Float[Array, ""], times: Float[Array, "*times"]) -> Array:
-    return 0.5 * (revealed * jnp.exp(-value * times)) ** 2
+    return 0.5 * (revealed * xp.exp(-value * times)) ** 2
 
 
-@jax.jit
+@formula
 def _violations(a: Matrix, b: Matrix, target: Float[Array, ""], new: Float[Array, ""]) -> dict[str, Float[Array, ""]]:
     w = a @ b
-    top, bottom = jnp.sum(a**2, axis=1)
-    determinant = jnp.linalg.det(b)
+    top, bottom = xp.sum(a**2, axis=1)
+    determinant = xp.linalg.det(b)
 
     def below(small: Float[Array, ""] | float, large: Float[Array, ""] | float) -> Float[Array, ""]:
-        return jnp.maximum(small - large, 0.0)
+        return xp.maximum(small - large, 0.0)
 
     return {
-        "reflection": jnp.max(jnp.abs(b - a.T[::-1, ::-1])),
-        "equal diagonal": jnp.abs(w[0, 0] - w[1, 1]),
+        "reflection": xp.max(xp.abs(b - a.T[::-1, ::-1])),
+        "equal diagonal": xp.abs(w[0, 0] - w[1, 1]),
         "diagonal at least its target": below(target, w[0, 0]),
         "revealed entry not negative": below(0.0, w[0, 1]),
         "revealed entry at most its target": below(w[0, 1], new),
         "missing entry not positive": below(w[1, 0], 0.0),
-        "missing entry smaller than the revealed one": below(jnp.abs(w[1, 0]), w[0, 1]),
-        "positive diagonal of A": below(0.0, jnp.min(jnp.diag(a))),
+        "missing entry smaller than the revealed one": below(xp.abs(w[1, 0]), w[0, 1]),
+        "positive diagonal of A": below(0.0, xp.min(xp.diag(a))),
         "corner of A not negative": below(0.0, a[0, 1]),
         "rows of A at an acute angle": below(0.0, a[0] @ a[1]),
         "first row of A long": below(target, top),
         "second row of A short": below(bottom, target),
-        "determinant of the product": below(target**2, jnp.linalg.det(w)),
+        "determinant of the product": below(target**2, xp.linalg.det(w)),
         "determinant of B": below(target * bottom, determinant**2),
-        "norm of the product": below(jnp.sqrt(2.0) * target, jnp.linalg.norm(w)),
+        "norm of the product": below(xp.sqrt(2.0) * target, xp.linalg.norm(w)),
     }

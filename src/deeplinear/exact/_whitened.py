@@ -4,14 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Matrix, Params, is_concrete, one_at_a_time, polar
+from deeplinear.core import Array, Matrix, Params, formula, is_concrete, polar, xp
 from deeplinear.exact._base import (
     CLOSEST_BASIS,
     EXACT_BASIS,
@@ -30,7 +27,7 @@ from deeplinear.exact._riccati import (
     Eigensystem,
     correlations_of,
     eigensystem,
-    propagated,
+    propagated_at,
     stacked,
     unstacked,
 )
@@ -52,7 +49,7 @@ TURN_TOLERANCE = 1e-9
 FARTHEST = 0.2
 """Longest step, relative to the size of the state, over which the hidden basis is carried at once."""
 
-WINDOW = 64
+WINDOW = 1024
 """Steps of the hidden basis that are computed in one batch."""
 
 MOST_NODES = 4096
@@ -91,15 +88,15 @@ class WhitenedSolution(AbstractSolution):
         r"""$\lambda$ of $W_2^\top W_2 - W_1 W_1^\top = \lambda I$."""
         return self.system.lam
 
-    def state(self, t: Float[Array, ""]) -> Float[Array, "size hidden"]:
+    def state(self, t: Float[Array, "*times"]) -> Float[Array, "*times size hidden"]:
         r"""A factor $Q$ with the right $QQ^\top$ at a time, in no particular hidden basis."""
-        return propagated(self.factor, self.system, self.speed * t)
+        return propagated_at(self.factor, self.system, self.speed * t)
 
     def correlations(self, t: ArrayLike) -> Correlations:
         r"""$W_1^\top W_1$, $W_2 W_1$ and $W_2 W_2^\top$ at a time, or at several."""
         return at_times(self.correlations_at, moments_of(t))
 
-    def correlations_at(self, t: Float[Array, ""]) -> Correlations:
+    def correlations_at(self, t: Float[Array, "*times"]) -> Correlations:
         """Layer correlations at a time."""
         return correlations_of(self.state(t), self.system.inp)
 
@@ -115,10 +112,10 @@ class WhitenedSolution(AbstractSolution):
         require("an overlap with every mode", diagnosis.missing, 0, "Some modes are never learned; see `diagnose`.")
         return limit(self.system.target, self.lam, hidden)
 
-    def product_at(self, t: Float[Array, ""]) -> Matrix:
+    def product_at(self, t: Float[Array, "*times"]) -> Float[Array, "*times out inp"]:
         return self.correlations_at(t).product
 
-    def layers_at(self, t: Float[Array, ""]) -> Params:
+    def layers_at(self, t: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
         state = self.state(t)
         return unstacked(state @ _turn(state, self.factor), self.system.inp)
 
@@ -141,9 +138,8 @@ class WhitenedSolution(AbstractSolution):
     def _carried(self, nodes: Float[np.ndarray, " nodes"]) -> tuple[np.ndarray, str]:
         """States at increasing times from 0 on, in the hidden basis that moves with them."""
         if self.factor.shape[1] > WIDEST:
-            states = at_times(self.state, jnp.asarray(nodes, dtype=float))
-            turned = jax.vmap(lambda state: state @ _turn(state, self.factor))(states)
-            return np.asarray(turned), f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
+            states = np.asarray(at_times(self.state, nodes))
+            return states @ _turn(states, self.factor), f"{CLOSEST_BASIS} (wider than {WIDEST}, so not carried along)"
         wanted = set(nodes)
         fastest = float(self.speed) * float(np.max(np.abs(np.asarray(self.system.values))))
         if fastest * nodes[-1] > 1:  # From the shortest scale of time on, steps may grow with the time that has passed.
@@ -172,7 +168,7 @@ class WhitenedSolution(AbstractSolution):
 
 def _turn(state: Array, reference: Array) -> Array:
     """Rotation of the hidden basis that brings a state closest to a reference."""
-    return polar(state.T @ reference)
+    return polar(xp.swapaxes(state, -1, -2) @ reference)
 
 
 def _carry(
@@ -182,16 +178,12 @@ def _carry(
     parts = []
     for begin in range(0, len(halves), WINDOW):
         times = np.stack([nodes[:-1], halves, nodes[1:]])[:, begin : begin + WINDOW]
-        short = WINDOW - times.shape[1]  # Filled up, so that one length is compiled.
-        padded = np.concatenate([times, np.repeat(times[:, -1:], short, axis=1)], axis=1)
-        found = _turns(solution, jnp.asarray(padded, dtype=float))
-        parts.append([np.asarray(part)[: times.shape[1]] for part in found])
+        parts.append(_turns(solution, times))
     turns, gaps, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
     return turns, gaps, ends
 
 
-@one_at_a_time
-@eqx.filter_jit
+@formula
 def _turns(solution: WhitenedSolution, times: Float[Array, "3 steps"]) -> tuple[Array, Array, Array]:
     """Turns over steps with given begin, middle and end, to fourth order.
 
@@ -199,27 +191,28 @@ def _turns(solution: WhitenedSolution, times: Float[Array, "3 steps"]) -> tuple[
     four times smaller in all; the cube root of the difference removes it.
     """
 
-    def one(before: Array, middle: Array, after: Array) -> tuple[Array, Array]:
-        whole, halves = _turn(after, before), _turn(after, middle) @ _turn(middle, before)
-        gap = whole.T @ halves
-        scales = [jnp.linalg.norm(state) for state in (before, after)]
-        size = jnp.linalg.norm(after @ (halves - whole)) / scales[1]
-        # A step that moves the state far may have no error to see: its middle may be as good as its end.
-        moved = jnp.linalg.norm(after @ halves / scales[1] - before / scales[0])
-        size = jnp.where(moved > FARTHEST, 1.0, size)
-        left, _, right_t = jnp.linalg.svd(jnp.eye(gap.shape[0]) + (gap - gap.T) / 6)
-        return halves @ (left @ right_t), jnp.where(jnp.isfinite(size), size, 0.0)
-
-    states = jax.vmap(solution.state)(times.ravel()).reshape(*times.shape, *solution.factor.shape)
-    turns, gaps = jax.vmap(one)(*states)
-    return turns, gaps, states[2]
+    before, middle, after = solution.state(times)
+    whole, halves = _turn(after, before), _turn(after, middle) @ _turn(middle, before)
+    gap = xp.swapaxes(whole, -1, -2) @ halves
+    scales = [_size(state) for state in (before, after)]
+    sizes = (_size(after @ (halves - whole)) / scales[1])[..., 0, 0]
+    # A step that moves the state far may have no error to see: its middle may be as good as its end.
+    moved = _size(after @ halves / scales[1] - before / scales[0])[..., 0, 0]
+    sizes = xp.where(moved > FARTHEST, 1.0, sizes)
+    left, _, right_t = xp.linalg.svd(xp.eye(gap.shape[-1]) + (gap - xp.swapaxes(gap, -1, -2)) / 6)
+    return halves @ (left @ right_t), xp.where(xp.isfinite(sizes), sizes, 0.0), after
 
 
-@jax.jit
+def _size(states: Float[Array, "*batch size hidden"]) -> Float[Array, "*batch 1 1"]:
+    """Frobenius norm of each state."""
+    return xp.linalg.norm(states, axis=(-2, -1), keepdims=True)
+
+
+@formula
 def _colour(covariance: Matrix) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Mean variance of the inputs, and by how much their covariance differs from a multiple of one."""
-    speed = jnp.trace(covariance) / covariance.shape[0]
-    return speed, jnp.linalg.norm(covariance - speed * jnp.eye(covariance.shape[0]), 2) / speed
+    speed = xp.trace(covariance) / covariance.shape[0]
+    return speed, xp.linalg.norm(covariance - speed * xp.eye(covariance.shape[0]), 2) / speed
 
 
 def whitened(problem: Problem, params: Params, *, balance_tolerance: float = BALANCE_TOLERANCE) -> WhitenedSolution:
