@@ -41,6 +41,8 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "over": (lambda a, b: core.over(lambda row, x: row @ b * x)(a, b), (SQUARE, VECTOR)),
     "over columns": (core.over(xp.sum, in_axes=1), (SQUARE,)),
     "columns to columns": (core.over(lambda x: x * xp.sum(x), in_axes=1, out_axes=1), (SQUARE,)),
+    "over nothing": (core.over(lambda x: x[:2]), (np.zeros((0, 3)),)),
+    "scan of nothing": (lambda x: core.scan(lambda carry, item: (carry, carry * item), x[0], x[:0])[1], (SQUARE,)),
     "cond": (lambda a: core.cond(xp.sum(a) > 0, lambda x: 2 * x, lambda x: -x, a), (VECTOR,)),
 }
 

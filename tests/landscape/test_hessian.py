@@ -19,7 +19,7 @@ from deeplinear.landscape import (
     layer_curvature,
     tangent_spaces,
 )
-from deeplinear.models import Completion, DeepLinear, Energy, Problem, SquaredDistance, skip_network
+from deeplinear.models import Completion, DeepLinear, Energy, Masked, Problem, SquaredDistance, skip_network
 
 WIDTHS = (4, 3, 3, 2)
 LARGE = (11, 6, 6, 6, 6, 4)
@@ -94,6 +94,22 @@ def test_matrix_is_that_of_automatic_differentiation(seed: int) -> None:
         moved, form = _along(problem, params, direction)
         np.testing.assert_allclose(flatten(moved), wanted @ flat, rtol=0, atol=1e-10)
         np.testing.assert_allclose(form, flat @ wanted @ flat, rtol=1e-10)
+
+
+def test_fixed_weights_have_no_curvature(seed: int) -> None:
+    """Of networks with fixed weights, also one within another, with a penalty."""
+    rng = np.random.default_rng(seed)
+    inside = DeepLinear(WIDTHS)
+    values = [rng.standard_normal(shape) for shape in inside.shapes]
+    first, second = ([rng.random(shape) < 0.7 for shape in inside.shapes] for _ in range(2))
+    once = Masked(inside, first, values)
+    for model in (once, Masked(once, second, values)):
+        problem = Problem(model, SquaredDistance(rng.standard_normal((2, 4))), 0.2)
+        params = model.complete(_draw(seed))
+        found = hessian_matrix(problem, params)
+        np.testing.assert_allclose(found, _differentiated(problem, flatten(params)), rtol=0, atol=1e-10)
+        fixed = ~np.concatenate([np.ravel(mask) for mask in model.masks])
+        np.testing.assert_array_equal(found[fixed], 0.2 * np.eye(len(fixed))[fixed])
 
 
 @pytest.mark.covers("network:F9")

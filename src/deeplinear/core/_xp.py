@@ -276,6 +276,10 @@ def scan(
         return jax.lax.scan(body, start, items, length, reverse=reverse)
     count = length if items is None else len(_leaves(items)[0])
     assert count is not None
+    if count == 0:
+        import jax
+
+        return _empty(functools.partial(jax.lax.scan, body), start, items, length)
     found: list[Any] = [None] * count
     for number in range(count)[:: -1 if reverse else 1]:
         start, found[number] = body(start, _entry(items, number))
@@ -297,6 +301,10 @@ def over(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> C
             return jax.vmap(function, in_axes, out_axes)(*args)
         axes = [in_axes] * len(args) if isinstance(in_axes, int | None) else list(in_axes)
         count = next(np.shape(_leaves(a)[0])[axis] for a, axis in zip(args, axes, strict=True) if isinstance(axis, int))
+        if count == 0:
+            import jax
+
+            return _empty(jax.vmap(function, in_axes, out_axes), *args)
         found = [function(*(_entry(a, k, axis) for a, axis in zip(args, axes, strict=True))) for k in range(count)]
         return _stacked(found, out_axes)
 
@@ -324,6 +332,13 @@ def _closes_over(function: Callable[..., Any], depth: int = 5) -> bool:
             continue
     functions = [item for item in inside if callable(item) and hasattr(item, "__closure__")]
     return is_program(*inside) or (depth > 0 and any(_closes_over(item, depth - 1) for item in functions))
+
+
+def _empty(function: Callable[..., Any], *args: Any) -> Any:
+    """What a function of JAX gives for arrays without entries: only the shapes are asked for."""
+    import jax
+
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(function, *args))
 
 
 def _leaves(value: Any) -> list[Any]:

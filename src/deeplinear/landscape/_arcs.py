@@ -36,7 +36,6 @@ from deeplinear.core import (
     entry,
     formula,
     is_concrete,
-    over,
     put,
     refused_derivative,
     xp,
@@ -49,6 +48,7 @@ from deeplinear.landscape._arguments import (
     checked_signature,
     set_name,
 )
+from deeplinear.landscape._many import losses
 from deeplinear.landscape._variations import line_polynomial
 from deeplinear.models import DeepLinear, Problem, checked_problem
 
@@ -436,10 +436,8 @@ def chord_loss(
 
 @formula
 def _chord(problem: Problem, first: Params, last: Params, places: Float[Array, " places"]) -> Float[Array, " places"]:
-    def at(place: Float[Array, ""]) -> Float[Array, ""]:
-        return problem.value(tuple((1 - place) * a + place * b for a, b in zip(first, last, strict=True)))
-
-    return over(at)(places)
+    share = places[:, None, None]
+    return losses(problem, tuple((1 - share) * a + share * b for a, b in zip(first, last, strict=True)))
 
 
 @entry

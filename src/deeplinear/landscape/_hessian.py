@@ -31,7 +31,7 @@ from deeplinear.core import (
 )
 from deeplinear.landscape._arguments import check_pair, check_range
 from deeplinear.landscape._symmetric import eigenpairs
-from deeplinear.models import AbstractModel, DeepLinear, Energy, Masked, Problem, checked_problem
+from deeplinear.models import AbstractLoss, AbstractModel, DeepLinear, Energy, Masked, Problem, checked_problem
 
 LARGEST = 3000
 """Most weights for which a dense Hessian is made unless it is asked for: 72 MB of numbers."""
@@ -73,8 +73,8 @@ def hessian_matrix(problem: Problem, params: Params, *, largest: int = LARGEST) 
 
     With $J$ the derivative of the product, $G = \nabla E$ and $i > j$, the block of layers $i$ and $j$ is that of
     $J^\top\nabla^2\!E\,J$ plus $(W_{L:i+1}^\top G\,W_{j-1:1}^\top)_{ae}\,(W_{i-1:j+1})_{bc}$ for the entries $(a, b)$
-    of layer $i$ and $(c, e)$ of layer $j$. Rows and columns of weights that a `Masked` model fixes vanish. Compiled
-    once for each shape; may be mapped.
+    of layer $i$ and $(c, e)$ of layer $j$. Rows and columns of weights that a `Masked` model fixes vanish. May be
+    mapped.
 
     Args:
         problem: Model and loss.
@@ -112,17 +112,24 @@ def _by_loss(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_by_loss
 def dense_hessian(problem: Problem, params: Params) -> Float[Array, "size size"]:
-    """By blocks for a chain of layers, by Hessian products for other models."""
-    if isinstance(problem.model, DeepLinear):
-        return _blocks(problem, problem.model, params)
-    return problem.hessian(params)
+    """By blocks for a chain of layers, also one with fixed weights; by Hessian products for other models."""
+    model, kept = problem.model, np.ones((), bool)
+    while isinstance(model, Masked):
+        params, kept = model.complete(params), kept & xp.concatenate([xp.ravel(mask) for mask in model.masks])
+        model = model.model
+    if not isinstance(model, DeepLinear):
+        return problem.hessian(params)
+    hessian = _blocks(problem.loss, model, params)
+    if model is not problem.model:
+        hessian = xp.where(kept[:, None] & kept, hessian, 0.0)
+    return hessian + problem.l2 * xp.eye(hessian.shape[0], dtype=hessian.dtype)
 
 
-def _blocks(problem: Problem, network: DeepLinear, params: Params) -> Float[Array, "size size"]:
+def _blocks(loss: AbstractLoss, network: DeepLinear, params: Params) -> Float[Array, "size size"]:
     """The Hessian of a chain of layers, of any loss of its product."""
     depth, dtype = network.depth, params[0].dtype
     product, memo = network.forward(params)
-    slope = problem.loss.gradient(product)
+    slope = loss.gradient(product)
     after = network.suffixes(params)
     before = (xp.eye(network.widths[0], dtype=dtype), *memo.prefixes[:-1])
     out, inp = product.shape
@@ -137,7 +144,7 @@ def _blocks(problem: Problem, network: DeepLinear, params: Params) -> Float[Arra
     )
 
     def bend(column: Float[Array, " entries"]) -> Float[Array, " entries"]:
-        return problem.loss.curvature(product, column.reshape(out, inp)).ravel()
+        return loss.curvature(product, column.reshape(out, inp)).ravel()
 
     blocks = [[xp.zeros((rows, columns), dtype) for columns in sizes] for rows in sizes]
     for j in range(depth):
@@ -149,8 +156,7 @@ def _blocks(problem: Problem, network: DeepLinear, params: Params) -> Float[Arra
             blocks[j][i] = blocks[i][j].T
             between = params[i] @ between
     bent = jacobian.T @ over(bend)(jacobian.T).T
-    hessian = xp.block(blocks) + 0.5 * (bent + bent.T)
-    return hessian + problem.l2 * xp.eye(hessian.shape[0], dtype=dtype)
+    return xp.block(blocks) + 0.5 * (bent + bent.T)
 
 
 def learnt_entries(model: AbstractModel) -> np.ndarray:

@@ -196,7 +196,7 @@ def structure(params: Params, *, tolerance: float = TOLERANCE) -> Structure:
 
 @formula
 def _defects(params: Params) -> tuple[Float[Array, ""], ...]:
-    """All five, in the order of `Structure`: compiled once for each set of widths."""
+    """All five, in the order of `Structure`."""
     squares = xp.stack([xp.sum(layer**2) for layer in params])
     sizes = squares[:-1] + squares[1:]
     sizes = xp.where(sizes > 0, sizes, 1.0)

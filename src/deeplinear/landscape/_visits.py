@@ -14,20 +14,17 @@ from typing import Any
 import numpy as np
 
 from deeplinear.core import (
-    Array,
     HypothesisError,
-    Params,
     Trajectory,
     check_number,
     check_x64,
     entry,
-    formula,
     over,
     spectrum,
-    unflatten,
     xp,
 )
 from deeplinear.landscape._arguments import Signature, set_name
+from deeplinear.landscape._many import records
 from deeplinear.landscape._reduction import WEAK, Reduction, reduction_of
 from deeplinear.models import Problem, checked_problem
 
@@ -240,9 +237,10 @@ def _record(where: str, problem: Problem, trajectory: Trajectory) -> _Record:
                 f"{where}: the probe 'weights' of the trajectory must hold the {size} weights of the problem's "
                 f"network, but holds {np.shape(trajectory['weights'])[1]}."
             )
-        products, losses, gradients = map(
-            np.asarray, _from_weights(problem, xp.asarray(trajectory["weights"], dtype=float))
-        )
+        cuts = np.cumsum([rows * columns for rows, columns in problem.model.shapes])[:-1]
+        parts = np.split(np.asarray(trajectory["weights"], dtype=float), cuts, axis=1)
+        layers = tuple(part.reshape(-1, *shape) for part, shape in zip(parts, problem.model.shapes, strict=True))
+        products, losses, gradients = map(np.asarray, records(problem, layers))
         return _whole(where, _Record(times, products, losses, gradients, True))
     if "product" not in trajectory.values:
         raise ValueError(
@@ -274,17 +272,6 @@ def _whole(where: str, record: _Record) -> _Record:
         if len(bad):
             raise ValueError(f"{where}: {name} must be finite, but is not at t = {record.times[bad[0]]:g}.")
     return record
-
-
-@formula
-def _from_weights(problem: Problem, weights: Array) -> tuple[Array, Array, Array]:
-    def one(vector: Array) -> tuple[Array, Array, Array]:
-        params: Params = unflatten(vector, problem.model.shapes)
-        value, gradient = problem.value_and_gradient(params)
-        size = xp.sqrt(sum(xp.sum(layer**2) for layer in gradient))
-        return problem.product(params), value, size
-
-    return over(one)(weights)
 
 
 # ---- Named critical points -------------------------------------------------------------------------------------------
@@ -425,7 +412,7 @@ def _about_records(found: list[Visit], stretches: list[tuple[int, int]], record:
 
 def _by_rank(record: _Record, reason: str) -> Itinerary:
     """Valleys of the gradient with the number of singular values learnt, measured against the final ones."""
-    values = np.asarray(over(spectrum)(xp.asarray(record.products, dtype=float)))
+    values = np.asarray(spectrum(np.asarray(record.products, dtype=float)))
     final = values[-1]
     real = final > FAINT * final[0] if final[0] > 0 else np.zeros(len(final), bool)
     known = (values > LEARNT * final) & real
