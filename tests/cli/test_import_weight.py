@@ -33,7 +33,7 @@ MOST: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
     "regress samples.csv --targets y --no-plot": ((*ENGINE, "estimators", "exact", "report"), 105, DATA),
     "ranks layers.npz": ((*GROUND, "diagnosis", "nonlinear"), 36, ()),
     "extrapolate response.csv --no-plot": ((*GROUND, "models", "recurrent"), 43, ()),
-    "geodesic a.csv b.csv --depth 1 --no-plot": ((*GROUND, "geometry", "models"), 52, ()),
+    "geodesic a.csv b.csv --depth 3 --no-plot": ((*GROUND, "geometry", "models"), 52, ()),
     "exact --widths 4,2,2 --init lambda-balanced --horizon 5 --no-plot": (
         (*ENGINE, "exact", "following", "plots", "report"),
         112,

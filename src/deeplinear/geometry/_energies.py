@@ -100,8 +100,8 @@ class PowerEnergy(AbstractSpectralEnergy):
         check_number("PowerEnergy", "power", power, above=0)
         self.power = as_array(power, float)
 
-    def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
-        return xp.sum(values**self.power) / self.power
+    def spectral_value(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
+        return xp.sum(values**self.power, axis=-1) / self.power
 
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return values ** (self.power - 1)
@@ -135,8 +135,8 @@ class SpectralEnergy(AbstractSpectralEnergy):
         self.function = function
         self.derivative = derivative
 
-    def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
-        return xp.sum(_numbers(self.function(values)))
+    def spectral_value(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
+        return xp.sum(_numbers(self.function(values)), axis=-1)
 
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
         return _numbers(self.derivative(values))
@@ -161,7 +161,7 @@ class NegativeEntropy(AbstractSpectralEnergy):
     def __init__(self, depth: float) -> None:
         self.rate = xp.asarray(1 / checked_depth("NegativeEntropy", depth), dtype=float)
 
-    def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
+    def spectral_value(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
         return -_entropy(values, self.rate)
 
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
@@ -190,7 +190,7 @@ class SpectralFreeEnergy(AbstractSpectralEnergy):
         self.energy, self.entropic = energy, NegativeEntropy(depth)
         self.beta = _inverse_temperature("SpectralFreeEnergy", beta)
 
-    def spectral_value(self, values: Float[Array, " modes"]) -> Float[Array, ""]:
+    def spectral_value(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch"]:
         return self.energy.spectral_value(values) + self.entropic.spectral_value(values) / self.beta
 
     def spectral_gradient(self, values: Float[Array, "*batch modes"]) -> Float[Array, "*batch modes"]:
@@ -329,9 +329,9 @@ def _inverse_temperature(where: str, beta: object) -> Float[Array, ""]:
     return as_array(beta, float)
 
 
-def _entropy(values: Float[Array, " modes"], rate: Float[Array, ""]) -> Float[Array, ""]:
+def _entropy(values: Float[Array, "*batch modes"], rate: Float[Array, ""]) -> Float[Array, "*batch"]:
     """The entropy with its constant, which is left out for infinite depth."""
-    size = values.shape[0]
+    size = values.shape[-1]
     return spectrum_entropy(values, rate) - size * (size - 1) / 4 * xp.log(xp.where(rate > 0, rate, 1.0))
 
 

@@ -136,23 +136,32 @@ def gradients(energy: AbstractLoss, points: Stack) -> Stack:
     return over(energy.gradient)(points)
 
 
+ELEMENTWISE = PowerEnergy | SpectralEnergy | NegativeEntropy
+"""Spectral energies that take stacked spectra."""
+
+
 def spectral_slopes(
     energy: AbstractSpectralEnergy, values: Float[Array, "*batch modes"]
 ) -> Float[Array, "*batch modes"]:
     """Derivatives of a spectral energy by the singular values, of one spectrum or of stacked ones."""
     if isinstance(energy, SpectralFreeEnergy):
         return spectral_slopes(energy.energy, values) + spectral_slopes(energy.entropic, values) / energy.beta
-    if values.ndim == 1 or isinstance(energy, PowerEnergy | SpectralEnergy | NegativeEntropy):
+    if values.ndim == 1 or isinstance(energy, ELEMENTWISE):
         return energy.spectral_gradient(values)
     flat = over(energy.spectral_gradient)(values.reshape(-1, values.shape[-1]))
     return flat.reshape(values.shape)
 
 
 def energy_values(energy: AbstractLoss, points: Stack) -> Float[Array, "*batch"]:
-    """Values of an energy at stacked points: at once for the energies that are sums over entries."""
+    """Values of an energy at stacked points: at once for the energies that `gradients` takes so."""
     if isinstance(energy, SquaredDistance | Completion):
-        weights = 1.0 if isinstance(energy, SquaredDistance) else energy.mask
-        return 0.5 * xp.sum((weights * (points - energy.target)) ** 2, axis=(-2, -1))
+        return 0.5 * xp.sum(gradients(energy, points) ** 2, axis=(-2, -1))
+    if isinstance(energy, Scaled):
+        return energy.factor * energy_values(energy.energy, points)
+    if isinstance(energy, FreeEnergy | SpectralFreeEnergy):
+        return energy_values(energy.energy, points) + energy_values(energy.entropic, points) / energy.beta
+    if isinstance(energy, ELEMENTWISE):
+        return energy.spectral_value(xp.linalg.svd(points, compute_uv=False))
     flat = points.reshape(-1, *points.shape[-2:])
     return over(energy.value)(flat).reshape(points.shape[:-2])
 
