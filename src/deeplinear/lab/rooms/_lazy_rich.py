@@ -120,7 +120,6 @@ def _curves(params: CurveParams, watch: Watch) -> Answer:
     solution = solve(problem, layers, form="whitened")
     assert isinstance(solution, WhitenedSolution)
     times, when = times_of(params.horizon), params.moment * params.horizon
-    # All curves come from one program; NumPy does the rest, which has nothing to compile.
     clock = paces_of(params.horizon)
     path = solution.correlations(np.concatenate([times, clock, [when]]))
     products, target = np.asarray(path.product), np.asarray(target_of(params))
