@@ -21,7 +21,7 @@ PROGRAMS: dict[str, dict[str, str]] = {
     "exact": {"adapter_layers": DRAWS},
     "geometry": {},
     "recurrent": {},
-    "landscape": {"random_fill": DRAWS, "random_gauge": DRAWS},
+    "landscape": {},
     "models": {"Energy": ENERGY},
     "probes": {},
 }
