@@ -66,7 +66,7 @@ def memory():
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 sizes = [(i, h, o) for h in range(1, 9) for i in range(h, 9) for o in range(h, 9)][: int(sys.argv[1])]
-app = create_app(Settings(warm=False, answer_seconds=3600.0, run_seconds=3600.0))
+app = create_app(Settings(answer_seconds=3600.0, run_seconds=3600.0))
 with TestClient(app, base_url="http://127.0.0.1") as client:
     def answer(**values):
         begin = time.process_time()
@@ -86,7 +86,7 @@ deeplinear.use_64_bit()
 from fastapi.testclient import TestClient
 from deeplinear.lab import Settings, create_app
 
-app = create_app(Settings(warm=False, answer_seconds=3600.0, run_seconds=3600.0))
+app = create_app(Settings(answer_seconds=3600.0, run_seconds=3600.0))
 with TestClient(app, base_url="http://127.0.0.1") as client:
     begin = time.process_time()
     run = client.post("/api/rooms/lazy-rich/simulation/runs", json={}).json()["id"]

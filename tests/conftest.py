@@ -87,7 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=2,
         metavar="N",
-        help="answers for each client of the lab; 20: all sizes",
+        help="answers for each client of the lab",
     )
 
 

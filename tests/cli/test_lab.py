@@ -63,5 +63,5 @@ def test_an_interrupt_ends_the_server_cleanly(number: str, monkeypatch: pytest.M
 
     ended: list[bool] = []
     monkeypatch.setattr(uvicorn.Server, "run", serve)
-    result = CliRunner().invoke(app, ["lab", "--no-browser", "--no-warm", "--port", "0"])
+    result = CliRunner().invoke(app, ["lab", "--no-browser", "--port", "0"])
     assert (result.exit_code, ended) == (0, [True]), result.output

@@ -17,7 +17,7 @@ from lab import toy
 def app() -> FastAPI:
     toy.gate.clear()
     toy.computed.clear()
-    return create_app(Settings(warm=False, queued=2, kept_runs=5, body_bytes=20_000), (toy.ROOM,))
+    return create_app(Settings(queued=2, kept_runs=5, body_bytes=20_000), (toy.ROOM,))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def client(app: FastAPI) -> Iterator[TestClient]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """Address and process of `dln lab` with an empty store."""
     store = tmp_path_factory.mktemp("lab") / "store"
-    arguments = ["lab", "--no-browser", "--no-warm", "--port", "0", "--store", str(store), "--json"]
+    arguments = ["lab", "--no-browser", "--port", "0", "--store", str(store), "--json"]
     command = [sys.executable, "-m", "deeplinear.cli", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as found:
         assert found.stdout is not None

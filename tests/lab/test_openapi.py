@@ -9,7 +9,7 @@ from deeplinear.lab.rooms import ROOMS
 from lab import toy
 
 toy.gate.set()
-app = create_app(Settings(warm=False, hosts=("testserver",)), (toy.ROOM,))
+app = create_app(Settings(hosts=("testserver",)), (toy.ROOM,))
 schema = schemathesis.openapi.from_asgi("/api/openapi.json", app)
 
 
@@ -26,7 +26,7 @@ def test_random_requests(case: schemathesis.Case) -> None:
 
 
 def test_every_view_is_described() -> None:
-    described = create_app(Settings(warm=False)).openapi()
+    described = create_app(Settings()).openapi()
     for room in ROOMS:
         for view in room.views:
             path = f"/api/rooms/{room.name}/{view.name}" + ("/runs" if view.kind == "run" else "")
@@ -37,6 +37,6 @@ def test_every_view_is_described() -> None:
 
 @pytest.mark.parametrize("path", ["/api/rooms", "/api/status"])
 def test_models_are_typed(path: str) -> None:
-    described = create_app(Settings(warm=False)).openapi()
+    described = create_app(Settings()).openapi()
     content = described["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
     assert "$ref" in str(content["schema"])

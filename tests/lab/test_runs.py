@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect
 from deeplinear.lab import Settings, create_app
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import LabError
-from deeplinear.lab._gate import Gate
 from deeplinear.lab._runs import LONELY, Runs
 from lab import toy
 from lab.answers import HANG, eventually
@@ -151,7 +150,7 @@ def test_what_is_no_name_of_a_simulation_is_not_there(client: TestClient, name: 
 def test_a_simulation_that_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deeplinear.lab._runs.LONELY", 0.05)
     toy.gate.clear()
-    runs = Runs(Settings(), Cache(1000), Gate())
+    runs = Runs(Settings(), Cache(1000))
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(wait=True), watch))
     eventually(lambda: ticket.task.ended, "the simulation is ended")
@@ -161,7 +160,7 @@ def test_a_simulation_that_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyP
 
 def test_a_simulation_may_not_take_for_ever() -> None:
     toy.gate.clear()
-    runs = Runs(Settings(run_seconds=0.05), Cache(1000), Gate())
+    runs = Runs(Settings(run_seconds=0.05), Cache(1000))
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(wait=True), watch))
     eventually(lambda: ticket.task.ended, "the simulation is ended")
@@ -170,7 +169,7 @@ def test_a_simulation_may_not_take_for_ever() -> None:
 
 
 def test_listeners_are_counted() -> None:
-    runs = Runs(Settings(streams=1), Cache(1000), Gate())
+    runs = Runs(Settings(streams=1), Cache(1000))
     runs.open()
     ticket = runs.submit("key", lambda watch: toy.worked(toy.Work(), watch))
     with runs.listening(ticket.id):
@@ -188,7 +187,7 @@ def test_listeners_are_counted() -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
 def test_heads_of_streams_leave_no_listeners(encoding: str) -> None:
     toy.gate.clear()
-    app = create_app(Settings(warm=False, streams=2), (toy.ROOM,))
+    app = create_app(Settings(streams=2), (toy.ROOM,))
     with TestClient(app, base_url="http://localhost", headers={"accept-encoding": encoding}) as client:
         run = start(client, pieces=2, wait=True)
         for _ in range(3):

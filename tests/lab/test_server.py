@@ -74,18 +74,18 @@ def test_code(client: TestClient) -> None:
     assert client.post("/api/rooms/toy/work/code", json={}).json()["command"] is None
 
 
-def test_status_tells_how_much_is_ready() -> None:
-    app = create_app(Settings(warm=True, memory_bytes=10**12), (toy.ROOM,))  # the tests' own programs count as well
-    status: dict[str, Any] = {}
-    with TestClient(app, base_url="http://localhost") as client:
+def test_status_counts_what_is_under_way(client: TestClient) -> None:
+    def status() -> dict[str, Any]:
+        return client.get("/api/status").json()
 
-        def at_rest() -> bool:
-            status.update(client.get("/api/status").json())
-            return status["ready"] == status["of"] and not status["now"]
-
-        eventually(at_rest, "all is ready")
-    assert (status["ready"], status["of"], status["now"]) == (2, 2, "") and status["cached_bytes"] > 0  # and a preset
-    assert status["memory_bytes"] > 0 and (status["dropped"], status["note"]) == (0, "")
+    assert {name: status()[name] for name in ("answers", "runs", "cached_bytes")} == dict.fromkeys(
+        ("answers", "runs", "cached_bytes"), 0
+    )
+    client.post("/api/rooms/toy/work/runs", json={"wait": True})
+    client.post(LINE, json={})
+    assert status()["runs"] == 1 and status()["cached_bytes"] > 0
+    toy.gate.set()
+    eventually(lambda: status()["runs"] == 0, "the simulation has ended")
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_what_is_not_there(client: TestClient) -> None:
 
 
 def test_an_answer_with_too_many_numbers_is_refused() -> None:
-    app = create_app(Settings(warm=False, points=10), (toy.ROOM,))
+    app = create_app(Settings(points=10), (toy.ROOM,))
     with TestClient(app, base_url="http://localhost") as client:
         failure(client.post(LINE, json={"count": 20}), 413, "size")
 

@@ -18,26 +18,12 @@ ENERGY = "differentiates an energy of the user's"
 
 PROGRAMS: dict[str, dict[str, str]] = {
     "core": {},
-    "geometry": {},
-    "models": {
-        "Aligned": DRAWS,
-        "Cumulative": DRAWS,
-        "Decoupled": DRAWS,
-        "DeltaBalanced": DRAWS,
-        "Energy": ENERGY,
-        "Gaussian": DRAWS,
-        "LambdaBalanced": DRAWS,
-        "MatchedGaussian": DRAWS,
-        "Orthogonal": DRAWS,
-        "Pyramid": DRAWS,
-        "Scaled": DRAWS,
-        "low_rank_target": DRAWS,
-        "random_regression": DRAWS,
-        "spectral_target": DRAWS,
-    },
-    "probes": {},
     "exact": {},
+    "geometry": {},
+    "recurrent": {},
     "landscape": {},
+    "models": {"Energy": ENERGY},
+    "probes": {},
 }
 """By package, the functions that run a program of JAX with concrete numbers too, and why."""
 

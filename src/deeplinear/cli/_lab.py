@@ -16,7 +16,7 @@ MOST_PORTS = 20
 
 
 def lab_command(
-    host: str, port: int | None, public: bool, names: str | None, store: str, browser: bool, warm: bool, as_json: bool
+    host: str, port: int | None, public: bool, names: str | None, store: str, browser: bool, as_json: bool
 ) -> Code:
     """Serve until interrupted."""
     if not _is_loopback(host) and not public:
@@ -36,7 +36,7 @@ def lab_command(
     bound = _bind(host, port)
     asked = tuple(name.strip().lower() for name in (names or "").split(",") if name.strip())
     hosts = tuple(dict.fromkeys([*Settings().hosts, host.lower(), *asked]))
-    app = create_app(Settings(hosts=hosts, store=store, warm=warm))
+    app = create_app(Settings(hosts=hosts, store=store))
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{bound.getsockname()[1]}/"
     if as_json:

@@ -308,13 +308,12 @@ def _lab(
     ] = None,
     store: StoreDir = "results",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
-    warm: Annotated[bool, typer.Option("--warm/--no-warm", help="Compile closed forms in the background.")] = True,
     as_json: Json = False,
 ) -> None:
     """Play with the dynamics in a browser: a room for each theory, answered by this machine."""
     from deeplinear.cli._lab import lab_command
 
-    raise typer.Exit(lab_command(host, port, public, names, store, browser, warm, as_json))
+    raise typer.Exit(lab_command(host, port, public, names, store, browser, as_json))
 
 
 # --- Checks -----------------------------------------------------------------------------------------------------------

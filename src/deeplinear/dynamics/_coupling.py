@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -26,6 +25,7 @@ from deeplinear.core import (
     is_concrete,
     norm,
     unflatten,
+    xp,
 )
 from deeplinear.dynamics._flow import GradientFlow
 from deeplinear.dynamics._simulate import simulate
@@ -141,7 +141,7 @@ def coupling(problem: Problem, params: Iterable[Any], *, rtol: float = 1e-10, ti
             f"{where}: problem.model must have depth at least 2, but has depth {network.depth}; the entries of a "
             "single layer never influence each other."
         )
-    layers = tuple(jnp.asarray(layer, dtype=float) for layer in checked_params(where, "params", params))
+    layers = tuple(xp.asarray(layer, dtype=float) for layer in checked_params(where, "params", params))
     problem.check(layers, where)
     for position, layer in enumerate(layers):
         check_finite(where, f"params[{position}]", layer)
@@ -257,11 +257,11 @@ def _normalised(network: DeepLinear, layers: Params, seen: Observations) -> tupl
     The error of sums of products, in any order, is at most `_rounding` times the same sums of absolute values.
     """
     # Layers of any size: dividing all by one power of two is exact and changes no normalised inner product.
-    size = max(float(jnp.max(jnp.abs(layer))) for layer in layers)
+    size = max(float(xp.max(xp.abs(layer))) for layer in layers)
     scale = 2.0 ** np.floor(np.log2(size)) if size > 0 else 1.0
     scaled = tuple(layer / scale for layer in layers)
     gram = _gram(network, scaled, seen)
-    bound = _rounding(network) * _gram(network, tuple(jnp.abs(layer) for layer in scaled), seen)
+    bound = _rounding(network) * _gram(network, tuple(xp.abs(layer) for layer in scaled), seen)
     root = np.sqrt(np.maximum(np.diag(gram), 0.0))
     size = root[:, None] * root
     empty = size == 0
@@ -275,7 +275,7 @@ def _rounding(network: DeepLinear) -> float:
     To first order it is $n\epsilon$ for $n$ terms and factors in all; twice that covers the rest.
     """
     operations = 2 * (sum(network.widths) + network.depth)
-    return 2 * operations * float(jnp.finfo(jnp.result_type(float)).eps)
+    return 2 * operations * float(xp.finfo(xp.result_type(float)).eps)
 
 
 def _gram(network: DeepLinear, layers: Params, seen: Observations) -> Weights:
@@ -305,7 +305,7 @@ def _states(problem: Problem, layers: Params, times: Any) -> list[Params]:
     states = run["weights"]
     if times is None and len(states) > MOST_STATES:
         states = states[np.linspace(0, len(states) - 1, MOST_STATES).round().astype(int)]
-    return [unflatten(jnp.asarray(state), problem.model.shapes) for state in states]
+    return [unflatten(xp.asarray(state), problem.model.shapes) for state in states]
 
 
 class EntryGram(AbstractProbe):
@@ -330,13 +330,13 @@ class EntryGram(AbstractProbe):
 
     @entry
     def __init__(self, rows: object, columns: object, *, name: str = "entry_gram") -> None:
-        self.rows = jnp.asarray(rows)
-        self.columns = jnp.asarray(columns)
+        self.rows = xp.asarray(rows)
+        self.columns = xp.asarray(columns)
         self.name = name
         check_shape("EntryGram", "rows", self.rows, (None,))
         check_shape("EntryGram", "columns", self.columns, self.rows.shape)
         for label, index in (("rows", self.rows), ("columns", self.columns)):
-            if not jnp.issubdtype(index.dtype, jnp.integer):
+            if not xp.issubdtype(index.dtype, xp.integer):
                 raise TypeError(f"EntryGram: {label} must hold integers, but holds {index.dtype}.")
             if is_concrete(index) and np.any(np.asarray(index) < 0):
                 raise ValueError(f"EntryGram: {label} must be non-negative, but reaches {np.asarray(index).min()}.")
@@ -368,16 +368,16 @@ def coupling_examples() -> Mapping[str, tuple[Problem, Params]]:
          'identity, blocks': False, 'zero': False}
     """
     first, second, third = ([[0.5, 0.1], [-0.2, 0.4]], [[0.3, -0.1], [0.2, 0.6]], [[0.4, 0.2], [0.1, -0.5]])
-    layers = tuple(jnp.asarray(layer, dtype=float) for layer in (first, second, third))
+    layers = tuple(xp.asarray(layer, dtype=float) for layer in (first, second, third))
     two, three = DeepLinear((2, 2, 2)), DeepLinear((2, 2, 2, 2))
     diagonal = Completion(np.ones((2, 2)), disconnected_mask())
     column = Completion(np.ones((2, 2)), connected_mask())
     blocks = Completion(np.ones((4, 4)), block_mask(2, 2))
-    zero = jnp.zeros((2, 2), dtype=float)
+    zero = xp.zeros((2, 2), dtype=float)
     return {
         "depth 2, diagonal": (Problem(two, diagonal), layers[::2]),
         "depth 2, column": (Problem(two, column), layers[::2]),
         "depth 3, diagonal": (Problem(three, diagonal), layers),
-        "identity, blocks": (Problem(DeepLinear((4, 4, 4, 4)), blocks), (0.1 * jnp.eye(4, dtype=float),) * 3),
+        "identity, blocks": (Problem(DeepLinear((4, 4, 4, 4)), blocks), (0.1 * xp.eye(4, dtype=float),) * 3),
         "zero": (Problem(three, diagonal), (zero, zero, zero)),
     }

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Key, UInt32
 
@@ -27,6 +26,7 @@ from deeplinear.core import (
     describe,
     entry,
     random,
+    xp,
 )
 from deeplinear.dynamics._arguments import checked_method
 from deeplinear.dynamics._base import AbstractMethod, Progress
@@ -159,7 +159,7 @@ def plasticity(
     first = runner.run("before", problems["before"], [i(model, k) for i, k in zip(inits, keys, strict=True)], keys)
     # A phase that did not begin takes its form from the first one.
     starts = {
-        "warm": lambda i: tuple(jnp.asarray(layer) for layer in first[i].params),
+        "warm": lambda i: tuple(xp.asarray(layer) for layer in first[i].params),
         "cold": lambda i: inits[i](model, fresh[i]),
     }
     found = {"before": first}
@@ -171,7 +171,7 @@ def plasticity(
         interrupted = interrupted or _interrupted(runs)
         found[name] = runs
     products = {
-        name: np.stack([np.asarray(model.forward(tuple(map(jnp.asarray, run.params)))[0]) for run in runs])
+        name: np.stack([np.asarray(model.forward(tuple(map(xp.asarray, run.params)))[0]) for run in runs])
         for name, runs in found.items()
     }
 

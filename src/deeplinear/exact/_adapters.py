@@ -3,11 +3,10 @@ r"""Low-rank adapters as two-layer networks: $\Delta W = AB$ with $W_2 = A$ and 
 import math
 from typing import NamedTuple
 
-import jax
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
-from deeplinear.core import Array, Params, check_count, check_number, entry, xp
+from deeplinear.core import Array, Params, check_count, check_number, entry, random, xp
 
 
 class AdapterLambda(NamedTuple):
@@ -82,9 +81,9 @@ def adapter_layers(
     check_number(where, "std", std, above=0)
     size = xp.asarray(std, dtype=float)
     if balanced:
-        second = size * math.sqrt(out) * jax.random.orthogonal(key, out, m=rank, dtype=size.dtype)
+        second = size * math.sqrt(out) * random.orthogonal(key, out, rank, dtype=size.dtype)
     else:
-        second = size * jax.random.normal(key, (out, rank))
+        second = size * random.normal(key, (out, rank))
     return xp.zeros((rank, inp)), second
 
 

@@ -83,18 +83,11 @@ class RoomInfo(BaseModel):
 
 
 class Status(BaseModel):
-    """How far the server is: closed forms that are ready, of how many, the one being compiled, and what it has to say.
-
-    `dropped` counts how often compiled programs were dropped for memory; `memory_bytes` is 0 where it cannot be told.
-    """
+    """How busy the server is: closed forms and simulations that are computed or wait, and bytes of answers it keeps."""
 
     version: str
-    ready: int
-    of: int
-    now: str
-    note: str
-    dropped: int
-    memory_bytes: int
+    answers: int
+    runs: int
     cached_bytes: int
 
 
@@ -268,7 +261,7 @@ def create_app(settings: Settings | None = None, rooms: tuple[Room, ...] = ROOMS
         rooms: Theories to play with.
     """
     settings = settings or Settings()
-    service = Service(settings, rooms)
+    service = Service(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -3,6 +3,8 @@
 import ast
 from typing import Any
 
+from deeplinear.core import random
+
 WIDEST = 120
 """Longest line of a script."""
 

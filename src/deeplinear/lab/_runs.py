@@ -14,7 +14,6 @@ from typing import Literal
 from deeplinear.lab._cache import Cache
 from deeplinear.lab._errors import Failure, LabError, failure_of
 from deeplinear.lab._figures import Answer
-from deeplinear.lab._gate import Gate
 from deeplinear.lab._room import Cancelled, Watch
 from deeplinear.lab._settings import Settings
 
@@ -72,8 +71,8 @@ class Ticket:
 class Runs:
     """All simulations of a server."""
 
-    def __init__(self, settings: Settings, cache: Cache, gate: Gate) -> None:
-        self._settings, self._cache, self._gate = settings, cache, gate
+    def __init__(self, settings: Settings, cache: Cache) -> None:
+        self._settings, self._cache = settings, cache
         self._lock = threading.Lock()
         self._tasks: dict[str, Task] = {}
         self._tickets: dict[str, Ticket] = {}
@@ -92,7 +91,7 @@ class Runs:
                 task = Task(key)
                 task.state, task.fraction, task.answer = "done", 1.0, kept
             elif new:
-                if sum(not one.ended for one in self._tasks.values()) >= self._settings.runs + self._settings.queued:
+                if self.busy() >= self._settings.runs + self._settings.queued:
                     raise LabError("busy", "Too many simulations wait already. Try again in a moment.")
                 task = self._tasks[key] = Task(key)
             assert task is not None
@@ -103,6 +102,10 @@ class Runs:
             if new:
                 self._pool.submit(self._work, task, compute)
             return ticket
+
+    def busy(self) -> int:
+        """Number of simulations that run or wait."""
+        return sum(not task.ended for task in list(self._tasks.values()))
 
     def ticket(self, name: str) -> Ticket:
         """The ticket of that name."""
@@ -149,15 +152,13 @@ class Runs:
             if answer is not None:
                 task.partial = answer.model_dump_json().encode()
             task.version += 1
-            self._gate.step_aside()
 
         try:
             if task.unwanted():
                 raise Cancelled
             task.state = "running"
             task.version += 1
-            with self._gate.inside():
-                answer = compute(Watch(tell, task.unwanted, self._settings.run_seconds))
+            answer = compute(Watch(tell, task.unwanted, self._settings.run_seconds))
             if answer.count() > self._settings.points:
                 raise LabError("size", "The answer has too many numbers. Ask for fewer times or smaller matrices.")
             task.answer = answer.model_dump_json().encode()

@@ -11,16 +11,10 @@ class Settings:
         hosts: Names under which the server may be asked. Others are refused, which keeps foreign pages from reading
             it through a name of theirs that points here.
         store: Folder of results that the sixth page shows.
-        warm: Whether closed forms are compiled in the background at the start.
-        memory_bytes: Resident memory above which compiled programs are dropped (where the system tells it). The server
-            has some 0.4 GB without them, and 1.1 GB when defaults and presets are compiled.
         body_bytes: Largest request.
         answer_seconds: Longest time for a closed form, the wait for a free worker included.
-        answers: Closed forms of compiled sizes that are computed at a time.
+        answers: Closed forms that are computed at a time.
         waiting: Requests for closed forms that may wait.
-        compiling: Closed forms of new sizes that are compiled at a time, beside those. More of them make answers of
-            compiled sizes slower meanwhile.
-        new_sizes: New sizes at a time, those that wait included.
         run_seconds: Longest simulation.
         runs: Simulations computed at a time.
         queued: Simulations that may wait for that.
@@ -32,14 +26,10 @@ class Settings:
 
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     store: str = "results"
-    warm: bool = True
-    memory_bytes: int = 2_000_000_000
     body_bytes: int = 200_000
     answer_seconds: float = 30.0
     answers: int = 2
     waiting: int = 200
-    compiling: int = 1
-    new_sizes: int = 8
     run_seconds: float = 120.0
     runs: int = 2
     queued: int = 20

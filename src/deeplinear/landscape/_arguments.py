@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
@@ -78,14 +77,6 @@ def checked_network(where: str, widths: Any) -> DeepLinear:
     if isinstance(widths, str) or not isinstance(widths, Iterable):
         raise TypeError(f"{where}: widths must be a tuple such as (3, 5, 2), but is {widths!r}.")
     return DeepLinear(tuple(widths))
-
-
-def check_key(where: str, key: Any) -> None:
-    """Refuse anything that is not one random key."""
-    typed = isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if not typed or key.shape != ():
-        found = f"an array of {key.dtype}, shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
-        raise TypeError(f"{where}: key must be one random key, such as jax.random.key(0), but is {found}.")
 
 
 def check_range(where: str, *results: Any) -> None:

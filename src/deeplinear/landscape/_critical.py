@@ -20,28 +20,27 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-import jax
 import numpy as np
-from jaxtyping import Key
 
 from deeplinear.core import (
-    Array,
     HypothesisError,
     Params,
+    RandomKey,
     check_finite,
+    check_key,
     check_number,
     check_shape,
     checked_layer,
     entry,
     is_concrete,
     near_name,
+    random,
     xp,
 )
 from deeplinear.landscape._arguments import (
     Layers,
     Signature,
     Strengths,
-    check_key,
     checked_network,
     checked_sigma,
     checked_signature,
@@ -352,7 +351,7 @@ def critical_point(
 
 @entry(instead="draw the point outside of the transformation", empty=True)
 def random_critical_point(
-    key: Key[Array, ""],
+    key: RandomKey,
     sigma: Strengths,
     widths: Sequence[int],
     signature: Iterable[int] | None = None,
@@ -363,7 +362,7 @@ def random_critical_point(
     r"""A random critical point.
 
     Args:
-        key: Source of randomness, such as `jax.random.key(0)`.
+        key: Source of randomness, such as `random.key(0)`.
         sigma: Singular values of the target, largest first.
         widths: $(d_0, \dots, d_L)$.
         signature: Modes that are learnt; by default half of the draws take the strongest ones, half any.
@@ -385,7 +384,7 @@ def random_critical_point(
     check_key(where, key)
     if not is_concrete(key):
         raise TypeError(f"{where}: key must be known, but is abstract; points are drawn on the host.")
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    rng = np.random.default_rng(np.asarray(random.words(key)))
     values = np.asarray(checked_sigma(where, sigma, ordered=True))
     check_number(where, "condition", condition, at_least=1)
     if fills not in ("blocks", "sparse"):

@@ -10,26 +10,27 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from deeplinear.core import (
     Array,
     HypothesisError,
     Params,
+    RandomKey,
     are_tied,
     check_count,
+    check_key,
     check_number,
     check_result,
     entry,
     formula,
     full_svd,
+    random,
     refused_derivative,
     xp,
 )
 from deeplinear.landscape._arguments import (
-    check_key,
     check_range,
     checked_chain,
     checked_network,
@@ -218,7 +219,7 @@ def _largest(where: str, layers: Sequence[np.ndarray]) -> float:
 
 
 @entry(instead="draw the fill outside of the transformation")
-def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.0, empty: int | None = None) -> Params:
+def random_fill(key: RandomKey, params: Iterable[Any], *, scale: float = 1.0, empty: int | None = None) -> Params:
     r"""Random fill of a network: what may be added to its layers without a change of the product.
 
     $Z_l = N_l G_l M_l^\top$ with Gaussian $G_l$ and orthonormal bases $N_l$ of the null space of $W_{l+1}$ and $M_l$ of
@@ -246,14 +247,14 @@ def random_fill(key: Key[Array, ""], params: Iterable[Any], *, scale: float = 1.
     check_number(where, "scale", scale, at_least=0)
     if empty is not None:
         check_count(where, "empty", empty, at_least=1, at_most=len(layers))
-    choice, *keys = jax.random.split(key, len(layers) + 1)
-    chosen = int(jax.random.randint(choice, (), 1, len(layers) + 1)) if empty is None else empty
+    choice, *keys = random.split(key, len(layers) + 1)
+    chosen = int(random.randint(choice, (), 1, len(layers) + 1)) if empty is None else empty
     fills, size = [], _largest(where, layers)
     for number, layer in enumerate(layers, start=1):
         out, inp = layer.shape
         left = _null(layers[number], size) if number < len(layers) else np.eye(out)
         right = _null(layers[number - 2].T, size) if number > 1 else np.eye(inp)
-        inside = np.asarray(jax.random.normal(keys[number - 1], (left.shape[1], right.shape[1]), dtype=float))
+        inside = np.asarray(random.normal(keys[number - 1], (left.shape[1], right.shape[1]), dtype=float))
         fills.append(xp.asarray(float(scale) * (number != chosen) * (left @ inside @ right.T), dtype=float))
     return tuple(fills)
 

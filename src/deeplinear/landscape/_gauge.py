@@ -9,18 +9,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from deeplinear.core import (
     Array,
     HypothesisError,
     Matrix,
     Params,
+    RandomKey,
     as_array,
     check_finite,
+    check_key,
     check_number,
     check_result,
     check_shape,
@@ -30,11 +31,12 @@ from deeplinear.core import (
     formula,
     is_concrete,
     put,
+    random,
     random_orthogonal,
     spectrum,
     xp,
 )
-from deeplinear.landscape._arguments import check_key, checked_chain, checked_network
+from deeplinear.landscape._arguments import checked_chain, checked_network
 
 LARGEST_CONDITION = 1e12
 """Condition number above which a factor counts as singular: nothing would be left of the product."""
@@ -107,7 +109,7 @@ def _moved(layers: Params, factors: list[Matrix]) -> Params:
 
 
 @entry
-def random_gauge(key: Key[Array, ""], widths: Sequence[int], *, condition: ArrayLike = 1.0) -> tuple[Matrix, ...]:
+def random_gauge(key: RandomKey, widths: Sequence[int], *, condition: ArrayLike = 1.0) -> tuple[Matrix, ...]:
     r"""Random factors for `gauge`: $P_l = U D V^\top$ with Haar-random $U, V$ and a given condition number.
 
     The logarithms of the singular values are uniform between $\pm\tfrac12\log\kappa$, both ends being taken. With
@@ -135,11 +137,11 @@ def random_gauge(key: Key[Array, ""], widths: Sequence[int], *, condition: Array
 
 
 @formula(static_argnums=1)
-def _random_factors(key: Key[Array, ""], sizes: tuple[int, ...], condition: Float[Array, ""]) -> tuple[Matrix, ...]:
+def _random_factors(key: RandomKey, sizes: tuple[int, ...], condition: Float[Array, ""]) -> tuple[Matrix, ...]:
     reach, factors = xp.log(condition), []
     for number, size in enumerate(sizes):
-        left, right, inside = jax.random.split(jax.random.fold_in(key, number), 3)
-        place = jax.random.uniform(inside, (size,), minval=-0.5, maxval=0.5, dtype=reach.dtype)
+        left, right, inside = random.split(random.fold_in(key, number), 3)
+        place = random.uniform(inside, (size,), minval=-0.5, maxval=0.5, dtype=reach.dtype)
         if size > 1:
             place = put(place, slice(2), xp.array([-0.5, 0.5]))
         factors.append((random_orthogonal(left, size) * xp.exp(reach * place)) @ random_orthogonal(right, size).T)

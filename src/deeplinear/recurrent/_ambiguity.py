@@ -11,7 +11,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 from jaxtyping import Float
@@ -26,6 +25,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    xp,
 )
 
 ACCURACY = 1e-10
@@ -72,7 +72,7 @@ class ExtrapolationInterval(NamedTuple):
     @property
     def width(self) -> Float[Array, ""]:
         """How much is left open; never negative."""
-        return jnp.maximum(self.upper - self.lower, 0.0)
+        return xp.maximum(self.upper - self.lower, 0.0)
 
 
 @entry(instead="call it outside of jit, vmap and grad; it solves linear programmes")
@@ -153,7 +153,7 @@ def extrapolation_interval(
         if ends is not None:
             scale = unit * programme.size
             used = float(tolerance) if slack == allowed else slack * unit
-            lower, upper = (jnp.asarray(end * scale, dtype=float) for end in ends[:2])
+            lower, upper = (xp.asarray(end * scale, dtype=float) for end in ends[:2])
             return ExtrapolationInterval(lower, upper, used, ends[2] * scale)
     misfit = programme.misfit()
     if misfit <= ladder[-1]:
@@ -200,7 +200,7 @@ def upper_principal_moment(atoms: Any, weights: Any, *, low: Any, high: Any) -> 
     apart = x[:, None] - x + np.eye(len(x))
     room = p * (x - a) * (b - x) * np.prod(apart, axis=1) ** 2
     gap = 0.0 if room.min() <= 0 else 1 / float(np.sum(1 / room))
-    return jnp.asarray(float(p @ x ** (2 * len(x))) + gap, dtype=float)
+    return xp.asarray(float(p @ x ** (2 * len(x))) + gap, dtype=float)
 
 
 @entry(instead="call it outside of jit, vmap and grad, or differentiate impulse_response")

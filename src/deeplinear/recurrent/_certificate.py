@@ -20,8 +20,6 @@ import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -36,8 +34,10 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     holds_arrays,
     near_name,
+    xp,
 )
 from deeplinear.models import checked_system
 from deeplinear.recurrent._measure import NEGATIVE
@@ -119,30 +119,30 @@ class Certificate(eqx.Module):
         return array
 
 
-@jax.jit
+@formula
 def _leak(found: Certificate, residuals: Float[Array, " length"]) -> Float[Array, ""]:
     return residuals[: len(found.annihilator)] @ found.annihilator
 
 
-@jax.jit
+@formula
 def _bounds(found: Certificate, residuals: Float[Array, " length"]) -> Float[Array, " horizon"]:
     known, double = residuals[: len(found.annihilator)], found.interpolants.shape[1]
     rounding = 2 * (double + 1) * float(np.finfo(float).eps)
-    inner = jnp.abs(found.interpolants @ known[:double])
-    inner += rounding * (jnp.abs(found.interpolants) @ jnp.abs(known[:double]))
-    leak = jnp.abs(known @ found.annihilator) + rounding * (jnp.abs(known) @ jnp.abs(found.annihilator))
+    inner = xp.abs(found.interpolants @ known[:double])
+    inner += rounding * (xp.abs(found.interpolants) @ xp.abs(known[:double]))
+    leak = xp.abs(known @ found.annihilator) + rounding * (xp.abs(known) @ xp.abs(found.annihilator))
     beyond = (inner + found.remainders * leak)[found.length :]
-    return jnp.concatenate([jnp.abs(residuals), beyond])[: len(found.constants)]
+    return xp.concatenate([xp.abs(residuals), beyond])[: len(found.constants)]
 
 
-@jax.jit
+@formula
 def _prior_bounds(found: Certificate, loss: Any, factor: Any) -> Float[Array, " horizon"]:
-    return found.constants * jnp.sqrt(factor * jnp.asarray(loss, dtype=float))
+    return found.constants * xp.sqrt(factor * xp.asarray(loss, dtype=float))
 
 
-@jax.jit
+@formula
 def _sufficient(found: Certificate, error: Any, factor: Any) -> Float[Array, ""]:
-    return (jnp.asarray(error, dtype=float) / jnp.max(found.constants)) ** 2 / factor
+    return (xp.asarray(error, dtype=float) / xp.max(found.constants)) ** 2 / factor
 
 
 class Certified(NamedTuple):
@@ -228,14 +228,14 @@ def certificate(atoms: Any, length: int, horizon: int, *, radius: Any = None) ->
     slope, size = np.linalg.norm(interpolants, axis=1), np.linalg.norm(annihilator)
     known = np.arange(horizon) < length
     return Certificate(
-        atoms=jnp.asarray(nodes, dtype=float),
+        atoms=xp.asarray(nodes, dtype=float),
         length=int(length),
-        radius=jnp.asarray(radius, dtype=float),
-        annihilator=jnp.asarray(annihilator, dtype=float),
-        interpolants=jnp.asarray(interpolants, dtype=float),
-        remainders=jnp.asarray(remainders, dtype=float),
-        constants=jnp.asarray(np.where(known, 1.0, slope + remainders * size), dtype=float),
-        binomial_constants=jnp.asarray(np.where(known, 1.0, slope + binomial * size), dtype=float),
+        radius=xp.asarray(radius, dtype=float),
+        annihilator=xp.asarray(annihilator, dtype=float),
+        interpolants=xp.asarray(interpolants, dtype=float),
+        remainders=xp.asarray(remainders, dtype=float),
+        constants=xp.asarray(np.where(known, 1.0, slope + remainders * size), dtype=float),
+        binomial_constants=xp.asarray(np.where(known, 1.0, slope + binomial * size), dtype=float),
     )
 
 
@@ -282,14 +282,14 @@ def certify(student: Any, atoms: Any, weights: Any, length: int, horizon: int, *
     found = certificate(nodes, length, horizon, radius=radius)
     difference = _powers(eigenvalues, horizon) @ spectral - _powers(nodes, horizon) @ mass
     check_finite(where, "the response up to the horizon", difference)
-    residuals = jnp.asarray(difference[:length], dtype=float)
+    residuals = xp.asarray(difference[:length], dtype=float)
     return Certified(
         certificate=found,
         residuals=residuals,
         leak=found.leak(residuals),
         bounds=found.bounds(residuals),
         prior_bounds=found.bounds_from_loss(np.sum(difference[:length] ** 2), loss_scale="sum_sq"),
-        errors=jnp.asarray(np.abs(difference), dtype=float),
+        errors=xp.asarray(np.abs(difference), dtype=float),
     )
 
 
@@ -312,7 +312,7 @@ def moment_gap(response: Any, loss: Any, *, loss_scale: LossScale = "half_sum_sq
 
     Example:
         >>> moment_gap([1.0, 0.0], 0.01, loss_scale="sum_sq").round(6)
-        Array([0.      , 0.111111], dtype=float64)
+        array([0.      , 0.111111])
     """
     where = "moment_gap"
     check_x64(where)
@@ -329,7 +329,7 @@ def moment_gap(response: Any, loss: Any, *, loss_scale: LossScale = "half_sum_sq
         advice = "The student's first entry may be zero then; train longer."
         raise HypothesisError("residuals smaller than w_0", size, float(w[0]), advice)
     bound = np.hypot(1.0, w / w[0]) * size / (w[0] - size)
-    return jnp.asarray(np.where(np.arange(len(w)) == 0, 0.0, bound), dtype=float)
+    return xp.asarray(np.where(np.arange(len(w)) == 0, 0.0, bound), dtype=float)
 
 
 @entry(instead="call it outside of jit, vmap and grad; it refuses losses by their value")
@@ -375,9 +375,9 @@ def moment_chain(
     gaps = moment_gap(response, loss, loss_scale=loss_scale)
     if len(gaps) < 2 * order + 1:
         raise HypothesisError(f"at least 2n + 1 = {2 * order + 1} known entries", 2 * order + 1 - len(gaps), 0)
-    scale = jnp.asarray(radius, dtype=float)
-    gap = jnp.max(gaps[: 2 * order + 1] / scale ** jnp.arange(2 * order + 1.0))
-    distance = scale * jnp.asarray(constant, dtype=float) * order * gap ** (1 / (2 * order))
+    scale = xp.asarray(radius, dtype=float)
+    gap = xp.max(gaps[: 2 * order + 1] / scale ** xp.arange(2 * order + 1.0))
+    distance = scale * xp.asarray(constant, dtype=float) * order * gap ** (1 / (2 * order))
     return MomentChain(gap, distance, degree * scale ** (degree - 1.0) * distance)
 
 

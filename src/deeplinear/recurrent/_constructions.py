@@ -6,7 +6,6 @@ Among balanced ones it cannot, if the teacher is balanced with $n$ atoms and $k 
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -20,6 +19,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    xp,
 )
 from deeplinear.models import System
 from deeplinear.recurrent._measure import check_distinct, checked_measure, jacobi
@@ -49,14 +49,14 @@ def chebyshev_nodes(count: int, *, radius: float = 1.0) -> Float[Array, " nodes"
 
     Example:
         >>> chebyshev_nodes(2).round(12)
-        Array([ 0.70710678, -0.70710678], dtype=float64)
+        array([ 0.70710678, -0.70710678])
     """
     where = "chebyshev_nodes"
     check_x64(where)
     check_count(where, "count", count, at_least=1)
     check_number(where, "radius", radius, above=0)
     odd = count - 1 - 2 * np.arange(count)  # as sines, opposite points are opposite to the last digit
-    return jnp.asarray(radius * np.sin(odd * np.pi / (2 * count)), dtype=float)
+    return xp.asarray(radius * np.sin(odd * np.pi / (2 * count)), dtype=float)
 
 
 @entry(instead="call it outside of jit, vmap and grad; it refuses gaps by their value")
@@ -179,9 +179,9 @@ def sharpness_student(
     transition[order - 1, order] = transition[order, order - 1] = float(coupling)
     transition[order, order] = float(corner)
     first[0, 0] = np.sqrt(float(found.mass))
-    system = System(*(jnp.asarray(part, dtype=float) for part in (transition, first, first.T)))
+    system = System(*(xp.asarray(part, dtype=float) for part in (transition, first, first.T)))
     gap = float(found.mass) * float(coupling) ** 2 * np.prod(np.asarray(found.beside) ** 2)
-    return SharpnessStudent(system, order, jnp.asarray(gap, dtype=float))
+    return SharpnessStudent(system, order, xp.asarray(gap, dtype=float))
 
 
 def _solve_dual_vandermonde(points: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -210,9 +210,7 @@ def _diagonal_student(where: str, points: np.ndarray, weights: np.ndarray, size:
     transition[index, index] = points
     first[index, 0] = np.sqrt(np.abs(weights))
     output[0, index] = np.sign(weights) * np.sqrt(np.abs(weights))
-    return System(
-        jnp.asarray(transition, dtype=float), jnp.asarray(first, dtype=float), jnp.asarray(output, dtype=float)
-    )
+    return System(xp.asarray(transition, dtype=float), xp.asarray(first, dtype=float), xp.asarray(output, dtype=float))
 
 
 def _spare_nodes(atoms: np.ndarray, count: int) -> np.ndarray:

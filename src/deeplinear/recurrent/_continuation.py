@@ -8,11 +8,10 @@ index, which is a point from $k = 2n + 1$ on.
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, check_count, check_number, check_x64, entry
+from deeplinear.core import Array, HypothesisError, check_count, check_number, check_x64, entry, xp
 from deeplinear.models import System
 from deeplinear.recurrent._ambiguity import extrapolation_interval
 from deeplinear.recurrent._measure import SpectralMeasure, ho_kalman, spectral_measure
@@ -162,4 +161,4 @@ def _bounds(
         low.append(min(float(found.lower) - beyond, response[index]))
         high.append(max(float(found.upper) + beyond, response[index]))
         off = max(off, found.tolerance)
-    return jnp.asarray(low, dtype=float), jnp.asarray(high, dtype=float), off
+    return xp.asarray(low, dtype=float), xp.asarray(high, dtype=float), off

@@ -8,7 +8,6 @@ the entropy of their weights.
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -21,6 +20,7 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    over,
     unflatten,
 )
 from deeplinear.models import AbstractModel, LinearRNN
@@ -85,7 +85,7 @@ def order_growth(
     flat = np.asarray(checked_layer(where, "weights", weights), dtype=float)
     check_shape(where, "weights", flat, (None, size))
     check_finite(where, "weights", flat)
-    systems = jax.vmap(lambda row: model.system(unflatten(row, model.shapes)))(flat)
+    systems = over(lambda row: model.system(unflatten(row, model.shapes)))(flat)
     transition, first, output = (np.asarray(matrix) for matrix in systems)
     values = np.linalg.svd(_hankels(transition, first, output, horizon), compute_uv=False)
     largest = values[:, :1]

@@ -13,8 +13,6 @@ import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
@@ -30,8 +28,10 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     is_concrete,
     spectrum_effective_rank,
+    xp,
 )
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._response import checked_numbers, symmetric_transition
@@ -65,7 +65,7 @@ class SpectralMeasure(NamedTuple):
     @property
     def mass(self) -> Float[Array, ""]:
         r"""Sum of the weights, $h_0$."""
-        return jnp.sum(as_array(checked_layer("SpectralMeasure", "weights", self.weights), float))
+        return xp.sum(as_array(checked_layer("SpectralMeasure", "weights", self.weights), float))
 
     @property
     def normalised(self) -> "SpectralMeasure":
@@ -83,7 +83,7 @@ class SpectralMeasure(NamedTuple):
         atoms, weights = (checked_layer("SpectralMeasure", name, getattr(self, name)) for name in self._fields)
         powers = np.ones((length, self.order))
         powers[1:] = np.asarray(atoms)
-        return jnp.asarray(np.cumprod(powers, axis=0) @ np.asarray(weights), dtype=float)
+        return xp.asarray(np.cumprod(powers, axis=0) @ np.asarray(weights), dtype=float)
 
 
 class Jacobi(NamedTuple):
@@ -105,9 +105,9 @@ class Jacobi(NamedTuple):
         return _tridiagonal(self.diagonal, self.beside)
 
 
-@jax.jit
+@formula
 def _tridiagonal(diagonal: Float[Array, " order"], beside: Float[Array, " order-1"]) -> Float[Array, "order order"]:
-    return jnp.diag(diagonal) + jnp.diag(beside, 1) + jnp.diag(beside, -1)
+    return xp.diag(diagonal) + xp.diag(beside, 1) + xp.diag(beside, -1)
 
 
 @entry(instead="call it outside of jit, vmap and grad, or use diagonal_equivalent")
@@ -133,7 +133,7 @@ def spectral_measure(
 
     Example:
         >>> spectral_measure((np.diag([0.5, 0.5, -1.0]), np.ones((3, 1)), np.array([[1.0, 2.0, 0.0]])))
-        SpectralMeasure(atoms=Array([0.5], dtype=float64), weights=Array([3.], dtype=float64))
+        SpectralMeasure(atoms=array([0.5]), weights=array([3.]))
     """
     where = "spectral_measure"
     transition, first, output = _single(where, system)
@@ -151,7 +151,7 @@ def spectral_measure(
             "No balanced network has this response; signed=True gives the measure all the same.",
         )
     kept = np.abs(weights) > drop * total if signed else weights > drop * total
-    return SpectralMeasure(jnp.asarray(atoms[kept], dtype=float), jnp.asarray(weights[kept], dtype=float))
+    return SpectralMeasure(xp.asarray(atoms[kept], dtype=float), xp.asarray(weights[kept], dtype=float))
 
 
 @entry
@@ -178,14 +178,14 @@ def diagonal_equivalent(system: Any) -> System:
     # The same product for both maps: transposes stay transposes to the last digit.
     rows, columns = vectors.T @ first, (vectors.T @ np.ascontiguousarray(output.T)).T
     return System(
-        jnp.asarray(np.diag(values), dtype=float), jnp.asarray(rows, dtype=float), jnp.asarray(columns, dtype=float)
+        xp.asarray(np.diag(values), dtype=float), xp.asarray(rows, dtype=float), xp.asarray(columns, dtype=float)
     )
 
 
-@jax.jit
+@formula
 def _diagonalised(system: System) -> System:
-    values, vectors = jnp.linalg.eigh((system.transition + system.transition.T) / 2)
-    return System(jnp.diag(values), vectors.T @ system.input, (vectors.T @ system.output.T).T)
+    values, vectors = xp.linalg.eigh((system.transition + system.transition.T) / 2)
+    return System(xp.diag(values), vectors.T @ system.input, (vectors.T @ system.output.T).T)
 
 
 @entry(instead="call it outside of jit, vmap and grad; it computes with fractions")
@@ -207,7 +207,7 @@ def measure_from_moments(moments: Any, order: int) -> SpectralMeasure:
     Example:
         >>> found = measure_from_moments([3.0, 0.0, 1.5, -0.75], 2)
         >>> found.atoms.round(12), found.weights.round(12)
-        (Array([-1. ,  0.5], dtype=float64), Array([1., 2.], dtype=float64))
+        (array([-1. ,  0.5]), array([1., 2.]))
     """
     where = "measure_from_moments"
     check_x64(where)
@@ -218,7 +218,7 @@ def measure_from_moments(moments: Any, order: int) -> SpectralMeasure:
     diagonal, squares = _recurrence(where, exact, order)
     beside = np.sqrt([float(square) for square in squares])
     atoms, vectors = scipy.linalg.eigh_tridiagonal(np.array([float(a) for a in diagonal]), beside)
-    return SpectralMeasure(jnp.asarray(atoms, dtype=float), jnp.asarray(float(exact[0]) * vectors[0] ** 2, dtype=float))
+    return SpectralMeasure(xp.asarray(atoms, dtype=float), xp.asarray(float(exact[0]) * vectors[0] ** 2, dtype=float))
 
 
 @entry(
@@ -280,7 +280,7 @@ def ho_kalman(response: Any, order: int, *, rows: int | None = None, tolerance: 
         roots = np.sqrt(eigenvalues)
         inner = (u / roots).T @ shifted @ (u / roots)
         first = (roots * u[0])[:, None]
-        return System(*(jnp.asarray(m, dtype=float) for m in (inner / 2 + inner.T / 2, first, first.T)))
+        return System(*(xp.asarray(m, dtype=float) for m in (inner / 2 + inner.T / 2, first, first.T)))
     left, singular, right = np.linalg.svd(hankel)
     rank = int(np.sum(singular > tolerance * singular[0])) if singular[0] > 0 else 0
     if rank < order:
@@ -294,7 +294,7 @@ def ho_kalman(response: Any, order: int, *, rows: int | None = None, tolerance: 
     roots = np.sqrt(singular)
     inner = (left / roots).T @ shifted @ (right.T / roots)
     parts = (inner, (roots * right[:, 0])[:, None], (left[0] * roots)[None])
-    return System(*(jnp.asarray(part, dtype=float) for part in parts))
+    return System(*(xp.asarray(part, dtype=float) for part in parts))
 
 
 @entry(instead="call it outside of jit, vmap and grad; the size of its result depends on the values of the measure")
@@ -307,7 +307,7 @@ def jacobi(measure: Any) -> Jacobi:
     Example:
         >>> found = jacobi(([0.0, 2.0], [0.5, 0.5]))
         >>> found.diagonal.round(12), found.beside.round(12)
-        (Array([1., 1.], dtype=float64), Array([1.], dtype=float64))
+        (array([1., 1.]), array([1.]))
     """
     where = "jacobi"
     atoms, weights = checked_measure(where, measure)
@@ -327,7 +327,7 @@ def jacobi(measure: Any) -> Jacobi:
             image = image - basis[: i + 1].T @ (basis[: i + 1] @ image)
         beside[i] = np.linalg.norm(image)
         basis[i + 1] = image / beside[i]
-    return Jacobi(jnp.asarray(diagonal, dtype=float), jnp.asarray(beside, dtype=float), jnp.asarray(mass, dtype=float))
+    return Jacobi(xp.asarray(diagonal, dtype=float), xp.asarray(beside, dtype=float), xp.asarray(mass, dtype=float))
 
 
 @entry(instead="call it outside of jit, vmap and grad; it sorts and merges the atoms of both measures")

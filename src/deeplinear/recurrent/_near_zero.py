@@ -12,8 +12,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Float
@@ -29,9 +27,11 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     frobenius,
     is_concrete,
     near_name,
+    xp,
 )
 from deeplinear.models import System, checked_system
 
@@ -149,13 +149,13 @@ def linearised_flow(system: Any, first: Any, time: Any, *, clock: Clock = "half_
     start = _single(where, system)
     rate = _rate(where, first, clock, signed=True)
     check_number(where, "time", time)
-    return _grown(start, rate * jnp.asarray(time, dtype=float))
+    return _grown(start, rate * xp.asarray(time, dtype=float))
 
 
-@jax.jit
+@formula
 def _grown(start: System, angle: Float[Array, ""]) -> System:
     plus, minus = start.input + start.output.T, start.input - start.output.T
-    plus, minus = jnp.exp(angle) * plus, jnp.exp(-angle) * minus
+    plus, minus = xp.exp(angle) * plus, xp.exp(-angle) * minus
     return System(start.transition, (plus + minus) / 2, (plus - minus).T / 2)
 
 
@@ -178,14 +178,14 @@ def linearised_ratios(system: Any, first: Any, times: Any, *, clock: Clock = "ha
     Example:
         >>> start = (jnp.array([[1e-3]]), jnp.array([[1e-3]]), jnp.array([[0.0]]))
         >>> linearised_ratios(start, 1.0, [0.0, 1.0]).imbalance
-        Array([1.        , 0.13533528], dtype=float64)
+        array([1.        , 0.13533528])
     """
     where = "linearised_ratios"
     begin = near_zero_ratios(system, first)
     rate = _rate(where, first, clock, signed=False)
     times = as_array(checked_layer(where, "times", times), float)
     check_finite(where, "times", times)
-    growth = jnp.exp(rate * times)
+    growth = xp.exp(rate * times)
     return NearZeroRatios(begin.growing * growth, begin.imbalance / growth**2, begin.transition / growth)
 
 
@@ -216,11 +216,11 @@ def near_zero_ratios(system: Any, first: Any) -> NearZeroRatios:
     return found
 
 
-@jax.jit
+@formula
 def _ratios(system: System, first: Float[Array, ""]) -> NearZeroRatios:
     plus = frobenius(system.input + system.output.T)
     minus = frobenius(system.input - system.output.T)
-    growing, decaying = jnp.where(first > 0, plus, minus), jnp.where(first > 0, minus, plus)
+    growing, decaying = xp.where(first > 0, plus, minus), xp.where(first > 0, minus, plus)
     return NearZeroRatios(growing, decaying / growing, frobenius(system.transition) / growing)
 
 
@@ -349,7 +349,7 @@ def _rate(where: str, first: Any, clock: str, *, signed: bool) -> Float[Array, "
         advice = "At a target whose first entry is zero nothing leaves zero exponentially; delays are such targets."
         raise HypothesisError("a first entry w_0 of the target response that is not zero", 0.0, 0.0, advice)
     rate = as_array(first, float) * (1 if clock == "half_sum_sq" else 2)
-    return rate if signed else jnp.abs(rate)
+    return rate if signed else xp.abs(rate)
 
 
 def _check_fraction(where: str, fraction: float) -> None:

@@ -8,10 +8,9 @@ tied, the more of them the closer modes crowd around one another.
 
 from typing import Any, Literal, NamedTuple, get_args
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import check_count, check_number, entry, near_name
+from deeplinear.core import check_count, check_number, entry, near_name, xp
 from deeplinear.models import LinearRNN, System, checked_system
 from deeplinear.recurrent._response import checked_numbers
 
@@ -96,7 +95,7 @@ def polish(
     point, loss, steps = _descend(point, target, form, wanted, max_steps)
     b, a, *rest = np.split(point, len(model.shapes))
     c = rest[0] if rest else b
-    found = System(*(jnp.asarray(part, dtype=float) for part in (np.diag(a), b[:, None], c[None])))
+    found = System(*(xp.asarray(part, dtype=float) for part in (np.diag(a), b[:, None], c[None])))
     return Polished(found, loss, steps, loss <= wanted)
 
 

@@ -5,12 +5,9 @@ output $y_0 = 0$ before the first input is no part of it. A network trained on s
 $h_0, \dots, h_{k-1}$; what it does beyond is the *tail*.
 """
 
-import functools
 import math
 from typing import Any, Literal, NamedTuple, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -25,8 +22,11 @@ from deeplinear.core import (
     check_x64,
     checked_layer,
     entry,
+    formula,
     is_concrete,
     near_name,
+    scan,
+    xp,
 )
 from deeplinear.models import System, checked_system
 
@@ -149,9 +149,9 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
 
     Example:
         >>> impulse_response(([[0.5, 0.0], [0.0, -1.0]], [[1.0], [1.0]], [[4.0, 1.0]]), 4).values
-        Array([ 5. ,  1. ,  2. , -0.5], dtype=float64)
+        array([ 5. ,  1. ,  2. , -0.5])
         >>> impulse_response(([[1e100]], [[1.0]], [[1.0]]), 9)
-        Response(values=Array([1.e+000, 1.e+100, 1.e+200, 1.e+300], dtype=float64), diverged_at=4)
+        Response(values=array([1.e+000, 1.e+100, 1.e+200, 1.e+300]), diverged_at=4)
     """
     where = "impulse_response"
     checked = checked_system(where, system)
@@ -168,7 +168,7 @@ def impulse_response(system: Any, length: int, *, path: Path = "general") -> Res
             entries = _by_modes(*_modes(where, transition, first, output, path), length)
     infinite = np.flatnonzero(~np.isfinite(entries).all(axis=(1, 2)))
     diverged_at = int(infinite[0]) if infinite.size else None
-    return Response(jnp.asarray(_squeezed(entries[:diverged_at]), dtype=float), diverged_at)
+    return Response(xp.asarray(_squeezed(entries[:diverged_at]), dtype=float), diverged_at)
 
 
 @entry(instead="call it outside of jit, vmap and grad, or use impulse_response, which can be traced")
@@ -199,7 +199,7 @@ def log_response(system: Any, length: int) -> LogResponse:
             block, exponent = _near_one(transition @ block)
             shift += slope + exponent
     return LogResponse(
-        jnp.asarray(_squeezed(np.array(sizes)), dtype=float), jnp.asarray(_squeezed(np.array(signs)), dtype=float)
+        xp.asarray(_squeezed(np.array(sizes)), dtype=float), xp.asarray(_squeezed(np.array(signs)), dtype=float)
     )
 
 
@@ -221,7 +221,7 @@ def outputs(system: Any, inputs: Any) -> Float[Array, "times *outputs"]:
 
     Example:
         >>> outputs(([[0.5]], [[2.0]], [[3.0]]), [1.0, 0.0, 1.0])
-        Array([6. , 3. , 7.5], dtype=float64)
+        array([6. , 3. , 7.5])
     """
     where = "outputs"
     checked = checked_system(where, system)
@@ -328,7 +328,7 @@ def summarise_ratios(ratios: Any, *, cap: float = 1e3) -> RatioSummary:
     ordered, half = np.sort(values), len(values) // 2
     median = ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
     return RatioSummary(
-        jnp.asarray(capped, dtype=float),
+        xp.asarray(capped, dtype=float),
         float(median),
         float(capped.mean()),
         float(capped.std()),
@@ -348,14 +348,14 @@ def hankel_singular_values(response: Any, *, size: int | None = None) -> Float[A
 
     Example:
         >>> hankel_singular_values([1.0, 0.5, 0.25]).round(12)
-        Array([1.25, 0.  ], dtype=float64)
+        array([1.25, 0.  ])
     """
     where = "hankel_singular_values"
     check_x64(where)
     matrix = _hankel(where, response, size)
     if not is_concrete(matrix):
-        return jnp.linalg.svd(matrix, compute_uv=False)
-    return jnp.asarray(np.linalg.svd(matrix, compute_uv=False), dtype=float)
+        return xp.linalg.svd(matrix, compute_uv=False)
+    return xp.asarray(np.linalg.svd(matrix, compute_uv=False), dtype=float)
 
 
 @entry(instead="call it outside of jit, vmap and grad, or trace hankel_singular_values")
@@ -418,12 +418,12 @@ def symmetric_transition(where: str, transition: np.ndarray) -> np.ndarray:
     return transition / 2 + transition.T / 2
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@formula(static_argnums=1)
 def _steps(system: System, length: int) -> Float[Array, "length outputs inputs"]:
     def step(block: Float[Array, "states inputs"], _: None) -> tuple[Array, Array]:
         return system.transition @ block, system.output @ block
 
-    return jax.lax.scan(step, system.input, None, length=length)[1]
+    return scan(step, system.input, None, length=length)[1]
 
 
 def _by_steps(transition: np.ndarray, block: np.ndarray, output: np.ndarray, length: int) -> np.ndarray:
@@ -484,14 +484,15 @@ def _hankel(where: str, response: Any, size: int | None) -> Any:
     return blocks.reshape(rows * values.shape[1], rows * values.shape[2])
 
 
-@jax.jit
+@formula
 def _simulate(system: System, inputs: Float[Array, "times *inputs"]) -> Float[Array, "times *outputs"]:
     """Outputs of sequences of vectors, or of numbers."""
 
-    def step(state: Array, x: Array) -> tuple[Array, Array]:
-        state = system.transition @ state + system.input @ x
-        return state, system.output @ state
+    def step(state: Array, drive: Array) -> tuple[Array, Array]:
+        state = system.transition @ state + drive
+        return state, state
 
     vectors = inputs[:, None] if inputs.ndim == 1 else inputs
-    found = jax.lax.scan(step, jnp.zeros(len(system.transition)), vectors)[1]
+    states = scan(step, xp.zeros(len(system.transition)), vectors @ system.input.T)[1]
+    found = states @ system.output.T
     return found[:, 0] if inputs.ndim == 1 and found.shape[1] == 1 else found

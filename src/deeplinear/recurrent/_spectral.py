@@ -9,7 +9,6 @@ $W = B + C^\top$ obey $\dot Y = \varphi(A)Y$ and $\dot W = -\varphi(A)W$.
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -22,8 +21,12 @@ from deeplinear.core import (
     check_shape,
     check_x64,
     checked_layer,
+    differentiable,
     entry,
+    formula,
     is_concrete,
+    scan,
+    xp,
 )
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._response import SYMMETRIC
@@ -55,7 +58,7 @@ def residual_polynomial(residual: Any, points: Any) -> ResidualPolynomial:
     Example:
         >>> found = residual_polynomial([1.0, 0.0, 2.0], jnp.array([0.0, 3.0]))
         >>> found.value, found.slope
-        (Array([ 1., 19.], dtype=float64), Array([ 0., 12.], dtype=float64))
+        (array([ 1., 19.]), array([ 0., 12.]))
     """
     where = "residual_polynomial"
     r = _checked_residual(where, residual)
@@ -92,8 +95,8 @@ def spectral_gradient(system: Any, residual: Any) -> System:
     Example:
         >>> column = jnp.array([[1.0], [2.0]])
         >>> spectral_gradient((0.5 * jnp.eye(2), column, column.T), [0.0, 0.0, 1.0]).transition
-        Array([[1., 2.],
-               [2., 4.]], dtype=float64)
+        array([[1., 2.],
+               [2., 4.]])
     """
     where = "spectral_gradient"
     transition, first, output = checked_system(where, system)
@@ -111,30 +114,30 @@ def spectral_gradient(system: Any, residual: Any) -> System:
     return _loewner(System(transition, first, output), r)
 
 
-@jax.jit
+@formula
 def _horner(r: Float[Array, " length"], x: Float[Array, "*points"]) -> ResidualPolynomial:
     def step(carry: ResidualPolynomial, coefficient: Float[Array, ""]) -> tuple[ResidualPolynomial, None]:
         value, slope = carry
         return ResidualPolynomial(value * x + coefficient, slope * x + value), None
 
-    start = ResidualPolynomial(jnp.zeros_like(x), jnp.zeros_like(x))
-    return jax.lax.scan(step, start, r, reverse=True)[0]
+    start = ResidualPolynomial(xp.zeros_like(x), xp.zeros_like(x))
+    return scan(step, start, r, reverse=True)[0]
 
 
-@jax.custom_jvp
-@jax.jit
+@differentiable
+@formula
 def _loewner(system: System, r: Float[Array, " length"]) -> System:
     transition, first, output = system
-    a, basis = jnp.linalg.eigh((transition + transition.T) / 2)
+    a, basis = xp.linalg.eigh((transition + transition.T) / 2)
     b, c = basis.T @ first[:, 0], output[0] @ basis
     length = len(r)
-    powers = jnp.cumprod(jnp.concatenate([jnp.ones((1, len(a))), jnp.broadcast_to(a, (length - 1, len(a)))]), axis=0)
+    powers = xp.cumprod(xp.concatenate([xp.ones((1, len(a))), xp.broadcast_to(a, (length - 1, len(a)))]), axis=0)
     index = np.add.outer(np.arange(length), np.arange(length)) + 1
-    hankel = jnp.concatenate([r, jnp.zeros_like(r)])[index]  # (q, s): r of q + s + 1, zero beyond the end
+    hankel = xp.concatenate([r, xp.zeros_like(r)])[index]  # (q, s): r of q + s + 1, zero beyond the end
     differences = powers.T @ hankel @ powers
     values = r @ powers
     return System(
-        transition=basis @ (differences * jnp.outer(c, b)) @ basis.T,
+        transition=basis @ (differences * xp.outer(c, b)) @ basis.T,
         input=(basis @ (values * c))[:, None],
         output=(basis @ (values * b))[None],
     )
@@ -156,7 +159,7 @@ def _loewner_jvp(primals: tuple[System, Array], tangents: tuple[System, Array]) 
     return _loewner(*primals), jax.jvp(_polynomial_gradient, primals, tangents)[1]
 
 
-@jax.jit
+@formula
 def _polynomial_gradient(system: System, r: Float[Array, " length"]) -> System:
     def combined(moved: System) -> Float[Array, ""]:
         matrix = moved.transition
@@ -164,7 +167,7 @@ def _polynomial_gradient(system: System, r: Float[Array, " length"]) -> System:
         def step(block: Matrix, _: None) -> tuple[Matrix, Float[Array, ""]]:
             return matrix @ block, (moved.output @ block)[0, 0]
 
-        return r @ jax.lax.scan(step, moved.input, None, length=len(r))[1]
+        return r @ scan(step, moved.input, None, length=len(r))[1]
 
     even = (system.transition + system.transition.T) / 2
     return jax.grad(combined)(System(even, system.input, system.output))

@@ -9,11 +9,10 @@ is small, and has learnt nothing.
 import math
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from deeplinear.core import Array, HypothesisError, check_count, check_number, entry
+from deeplinear.core import Array, HypothesisError, check_count, check_number, entry, xp
 from deeplinear.models import System, checked_system
 from deeplinear.recurrent._certificate import certificate
 from deeplinear.recurrent._measure import NEGATIVE, SpectralMeasure, measure_from_moments, spectral_measure
@@ -337,7 +336,7 @@ def _positive(statement: str, measure: SpectralMeasure) -> Condition:
 def _without_negative(measure: SpectralMeasure) -> SpectralMeasure:
     """Atoms whose weight is not negative by rounding."""
     kept = np.asarray(measure.weights) > 0
-    return SpectralMeasure(*(jnp.asarray(np.asarray(values)[kept], dtype=float) for values in measure))
+    return SpectralMeasure(*(xp.asarray(np.asarray(values)[kept], dtype=float) for values in measure))
 
 
 def _balanced(system: System) -> Condition:
@@ -366,7 +365,7 @@ def _certified(
     horizon: int,
 ) -> tuple[Float[Array, " tail"], Float[Array, " tail"], float]:
     """Bounds on the tail from the residuals and from the loss, and the leak; infinite where numbers overflow."""
-    beyond = jnp.asarray(np.full(horizon - length, math.inf), dtype=float)
+    beyond = xp.asarray(np.full(horizon - length, math.inf), dtype=float)
     atoms, weights = np.asarray(student.atoms), np.asarray(student.weights)
     nodes, masses = np.asarray(teacher.atoms), np.asarray(teacher.weights)
     off = np.prod((atoms[:, None] - nodes) ** 2, axis=1)
@@ -388,4 +387,4 @@ def _certified(
     bounds = np.asarray(found.bounds(residuals)) + extra
     prior = constants * float(np.linalg.norm(residuals)) + extra
     leak = float(residuals[: 2 * len(nodes) + 1] @ np.asarray(found.annihilator))
-    return jnp.asarray(bounds[length:], dtype=float), jnp.asarray(prior[length:], dtype=float), leak
+    return xp.asarray(bounds[length:], dtype=float), xp.asarray(prior[length:], dtype=float), leak

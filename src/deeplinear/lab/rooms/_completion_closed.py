@@ -3,10 +3,9 @@
 import functools
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
-from deeplinear.core import norm
+from deeplinear.core import Array, norm
 from deeplinear.dynamics import Coupling, coupling
 from deeplinear.exact import block_crossover
 from deeplinear.lab._figures import Answer, Axis, Fact, Graph, Map, Mark, Matrix, Node, curves, line, numbers, rows
@@ -367,7 +366,7 @@ def answer_limit(params: Blocks, watch: Watch) -> Answer:
     return Answer(figures=figures, facts=facts, remarks=remarks)
 
 
-def _border(depth: float, scale: Any, blocks: int, size: int, value: float) -> jax.Array:
+def _border(depth: float, scale: Any, blocks: int, size: int, value: float) -> Array:
     return block_crossover(depth, np.asarray(scale) ** (1 / depth), blocks=blocks, size=size, value=value)
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import HypothesisError
@@ -171,9 +170,7 @@ def setting_of(params: Task) -> Setting:
     if not mask.any():
         raise LabError("value", "No entry is seen. Paint at least one cell.", ["mask"])
     target = target_of(params, mask)
-    problem = Problem(
-        DeepLinear(widths_of(mask.shape, params.depth)), Completion(jnp.asarray(target), jnp.asarray(mask))
-    )
+    problem = Problem(DeepLinear(widths_of(mask.shape, params.depth)), Completion(target, mask))
     layers = init_of(params, mask.shape)(problem.model, keys_of(params.seed)[1])
     return Setting(mask, target, problem, layers, alpha_of(params))
 

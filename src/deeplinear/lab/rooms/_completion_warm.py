@@ -3,11 +3,9 @@
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Trajectory
+from deeplinear.core import Trajectory, random
 from deeplinear.dynamics import Plasticity, Progress, plasticity
 from deeplinear.exact import warm_start_bounds
 from deeplinear.lab._errors import LabError
@@ -96,15 +94,15 @@ def _train(params: WarmParams, watch: Watch) -> tuple[Plasticity, list[str], Set
     def progress(phase: str, told: Progress) -> None:
         watch((order[phase] + told.ended / told.members) / 3, f"{words[phase]}: t = {told.t:.3g}")
 
-    watch(0.0, "compiling")
-    start = jax.random.split(jax.random.key(params.seed), 3)[1]
+    watch(0.0)
+    start = random.split(random.key(params.seed), 3)[1]
     found = plasticity(
         DeepLinear(widths_of(before.shape, params.depth)),
         setting.target,
         before,
         after,
         inits,
-        key=jnp.stack([jax.random.fold_in(start, k) for k in range(MEMBERS)]),
+        key=np.stack([random.fold_in(start, k) for k in range(MEMBERS)]),
         threshold=params.below,
         probes=[loss, product],
         max_steps=MOST,

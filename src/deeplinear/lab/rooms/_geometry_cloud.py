@@ -82,7 +82,7 @@ def answer_cloud(params: CloudParams, watch: Watch) -> Answer:
     times = cloud_times(params.horizon)
     points, spectra = [first], [np.linalg.svd(first, compute_uv=False)]
     status = np.full(params.starts, "time limit", dtype=object)
-    watch(0.0, "t = 0")
+    watch(0.0)
     done = 0
     for number, step in enumerate(np.diff(times, prepend=0.0)):
         moving = np.flatnonzero(status == "time limit")

@@ -4,9 +4,9 @@ import functools
 import itertools
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
+from deeplinear.core import random
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Fact, Graph, Node, Table, curves, line
 from deeplinear.lab._recipes import command, script
@@ -150,7 +150,7 @@ def _layers(params: Critical, sigma: list[float], widths: tuple[int, ...], signa
     """The critical point that is looked at."""
     if params.filling == "plain":
         return critical_point(sigma, widths, signature)
-    return random_critical_point(jax.random.key(params.seed), sigma, widths, signature)
+    return random_critical_point(random.key(params.seed), sigma, widths, signature)
 
 
 def critical(params: Critical, watch: Watch) -> Answer:

@@ -21,9 +21,6 @@ CELLS = 61
 HALF = 20
 """Starts of half a side of the map of times."""
 
-TOGETHER = 64
-"""Starts whose times are computed in one call; other numbers would be other programs to compile."""
-
 POINTS = 200
 """Times of a curve, and points of a way."""
 
@@ -132,11 +129,8 @@ def _unit_times(lower: int, upper: int) -> tuple[np.ndarray, np.ndarray]:
     starts = np.concatenate(
         [np.stack([a * u] * lower + [b * v] * upper, axis=1) for a, b in ((1.0, 1.0), (turn, other))]
     )
-    found = [
-        np.asarray(layer_mode_time(part, np.ones(len(part)), fraction=[SHARES[-1]]))
-        for part in np.array_split(starts, math.ceil(len(starts) / TOGETHER))
-    ]
-    return side, np.concatenate(found).reshape(2, HALF, HALF)
+    found = np.asarray(layer_mode_time(starts, np.ones(len(starts)), fraction=[SHARES[-1]]))
+    return side, found.reshape(2, HALF, HALF)
 
 
 def _times_from(params: Surface) -> tuple[np.ndarray, np.ndarray]:

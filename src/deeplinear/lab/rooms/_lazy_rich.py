@@ -3,10 +3,9 @@
 import math
 from typing import Any
 
-import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError
+from deeplinear.core import Array, HypothesisError
 from deeplinear.dynamics import simulate
 from deeplinear.exact import Correlations, WhitenedSolution, diagnose, phase_map, regime, solve
 from deeplinear.lab._figures import Answer, Axis, Fact, Map, Mark, Matrix, curves, line, numbers, rows
@@ -42,7 +41,7 @@ REGIMES = {"delayed-rich": "lazy at first, rich late"}
 """Regimes whose name in the library needs words."""
 
 
-def _regime_fact(target: jax.Array, layers: Any) -> Fact:
+def _regime_fact(target: Array, layers: Any) -> Fact:
     try:
         kind = regime(layers, target)
     except HypothesisError as error:
@@ -55,7 +54,7 @@ def _regime_fact(target: jax.Array, layers: Any) -> Fact:
     return Fact(label="Regime", value=REGIMES.get(kind.label, kind.label), note=f"{note}.")
 
 
-def _facts(target: jax.Array, layers: Any) -> list[Fact]:
+def _facts(target: Array, layers: Any) -> list[Fact]:
     found = diagnose(layers, target)
     facts = [_regime_fact(target, layers)]
     if found.obstructed:

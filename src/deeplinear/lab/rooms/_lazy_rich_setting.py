@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
+from deeplinear.core import Array
 from deeplinear.lab._recipes import keys_of
 from deeplinear.lab._room import Params, slider, whole
 from deeplinear.models import DeepLinear, LambdaBalanced, Problem, SquaredDistance, spectral_target
@@ -62,7 +62,7 @@ def spectrum_of(params: Task) -> list[float]:
     return [float(f"{params.strongest * params.ratio**i:.12g}") for i in range(min(params.inputs, params.outputs))]
 
 
-def target_of(params: Task) -> jax.Array:
+def target_of(params: Task) -> Array:
     """The matrix to learn."""
     return spectral_target(keys_of(params.seed)[0], (params.outputs, params.inputs), spectrum_of(params))
 

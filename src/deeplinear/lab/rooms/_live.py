@@ -46,7 +46,7 @@ def simulate_live(
         **settings: Probes and stopping rules, as for `simulate`.
     """
     whole: Trajectory | None = None
-    watch(0.0, "compiling")
+    watch(0.0)
     done = 0.0
     for number, part in enumerate(parts):
 

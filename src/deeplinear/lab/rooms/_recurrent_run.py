@@ -2,12 +2,9 @@
 
 from typing import Any, Literal
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Trajectory, unflatten
+from deeplinear.core import Trajectory, quietly, unflatten
 from deeplinear.dynamics import Adam, GradientFlow, until
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Axis, Fact, curves, line
@@ -76,7 +73,7 @@ def _times(params: Training) -> np.ndarray:
 
 
 def _setting(params: Training, response: np.ndarray) -> tuple[Problem, Any, Any]:
-    """One program serves all lengths: a shorter one is a mask on the longest."""
+    """The problem, the start and the method: a shorter length is a mask on the longest."""
     model = LinearRNN(params.states, LONGEST, form=params.form)
     rng = np.random.default_rng([params.seed, 2])
     if params.form == "general":
@@ -94,18 +91,17 @@ def _setting(params: Training, response: np.ndarray) -> tuple[Problem, Any, Any]
     return Problem(model, known), model.params(start), method
 
 
-@eqx.filter_jit
-def _responses(model: LinearRNN, flat: Any) -> jax.Array:
+def _responses(model: LinearRNN, flat: np.ndarray) -> np.ndarray:
     """Responses up to the horizon of many states of a run."""
     longer = LinearRNN(model.states, HORIZON, form=model.form)
-    return jax.lax.map(lambda row: longer.forward(unflatten(row, longer.shapes))[0][0], flat)
+    with quietly():
+        return np.stack([longer.forward(unflatten(row, longer.shapes))[0][0] for row in flat])
 
 
 def _answer(params: Training, teacher: Any, model: LinearRNN, run: Trajectory) -> Answer:
     response = response_of(teacher)
     times, flat = np.asarray(run.times), np.asarray(run["weights"])
-    padded = np.concatenate([flat, np.repeat(flat[-1:], POINTS + 1 - len(flat), axis=0)])
-    played = np.asarray(_responses(model, padded))[: len(flat)]
+    played = _responses(model, flat)
     tails = np.max(np.abs(played - response)[:, params.length :], axis=1)
     yardstick = float(np.abs(response[params.length :]).max())
     growth = order_growth(model, flat, horizon=HORIZON)
@@ -113,7 +109,7 @@ def _answer(params: Training, teacher: Any, model: LinearRNN, run: Trajectory) -
     low = FIRST * params.horizon if params.method == "flow" else 1.0
     clock = Axis(label="time" if params.method == "flow" else "step", log=True, low=low, high=float(params.horizon))
     ends = [clock.low, clock.high]
-    system = model.system(tuple(map(jnp.asarray, run.params)))
+    system = model.system(run.params)
     found = extrapolation_verdict(system, teacher, params.length, horizon=HORIZON)
     hankel = growth.singular_values[:, : min(params.order + 2, growth.singular_values.shape[1])]
     students = [

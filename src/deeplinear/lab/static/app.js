@@ -36,10 +36,8 @@ async function watchStatus() {
   const line = document.getElementById("status");
   try {
     const status = await get("/api/status");
-    const busy = status.ready < status.of;
-    line.textContent = busy ? `Getting ready: ${status.ready} of ${status.of}` : status.note || `Version ${status.version}`;
-    line.title = busy ? `${status.note} Compiling ${status.now}; what is not ready yet takes some seconds` : `${status.note} Every view is compiled in its first size; another size takes some seconds once`;
-    setTimeout(watchStatus, busy ? 1000 : 30000);
+    line.textContent = `Version ${status.version}`;
+    setTimeout(watchStatus, 30000);
   } catch (error) {
     line.textContent = error.message;
     setTimeout(watchStatus, 3000);

@@ -12,7 +12,7 @@ const PATIENCE = 350; // milliseconds after which the page says that it waits
 const CALM = 1000; // milliseconds of rest before facts are read out
 const MESSAGE = "message"; // id of the sentence that says what went wrong
 
-const COMPUTING = "Computing … a new size is compiled once, which takes some seconds.";
+const COMPUTING = "Computing …";
 const NO_COMMAND = "No command of dln computes this view; Copy as Python does.";
 const wide = matchMedia("(min-width: 60.01rem)");
 const beside = matchMedia("(min-width: 75rem)"); // the mathematics stands beside the pictures
@@ -239,9 +239,8 @@ export class RoomPage {
         progress: (told) => {
           this.bar.value = told.fraction;
           const waiting = told.state === "waiting";
-          const compiling = !told.text || told.text === "compiling";
-          this.told.textContent = waiting ? "Waits for its turn." : told.text || "compiling";
-          this.waits(seen ? "" : waiting ? "Waits for its turn." : compiling ? COMPUTING : `Computing: ${told.text}`);
+          this.told.textContent = waiting ? "Waits for its turn." : told.text;
+          this.waits(seen ? "" : waiting ? "Waits for its turn." : told.text ? `Computing: ${told.text}` : COMPUTING);
         },
         partial: (answer) => { seen = true; this.waits(""); this.answer(answer); },
         done: (answer) => { this.idle("Done."); this.answer(answer); },

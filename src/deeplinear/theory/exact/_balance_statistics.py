@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-import jax
 import numpy as np
 
+from deeplinear.core import random
 from deeplinear.exact import (
     balance_moments,
     expected_lambda,
@@ -241,7 +241,7 @@ def _measure_scaled(cases: Sequence[Ratios]) -> list[Measured]:
     for case in cases:
         first, second = (float(g) for g in case.gains)
         widths = (50, 40, 30)
-        layers = Scaled([first, second])(DeepLinear(widths), jax.random.key(int(1000 * first) + int(case.k)))
+        layers = Scaled([first, second])(DeepLinear(widths), random.key(int(1000 * first) + int(case.k)))
         told = [g**2 / n for g, n in zip((first, second), widths, strict=False)]
         if case.told_k is not None:
             told = [math.sqrt(v / n) for v, n in zip(told, widths, strict=False)]

@@ -4,10 +4,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
-from deeplinear.core import Params, xp
+from deeplinear.core import Params, random, xp
 from deeplinear.exact import (
     continual,
     forgetting,
@@ -46,7 +45,7 @@ def layers_with(
     rng: np.random.Generator, left: np.ndarray, values: np.ndarray, right: np.ndarray, lam: float
 ) -> Params:
     """Layers with a given product and imbalance, the hidden basis being random."""
-    return FromSVD(left, values, right, lam, orthogonal(rng, WIDTH))(MODEL, jax.random.key(0))
+    return FromSVD(left, values, right, lam, orthogonal(rng, WIDTH))(MODEL, random.key(0))
 
 
 def _problem(target: np.ndarray) -> Problem:

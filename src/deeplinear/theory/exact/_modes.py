@@ -3,11 +3,10 @@ r"""Singular modes of networks whose start is aligned with the task: they learn 
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 import scipy.integrate
 
-from deeplinear.core import Params, xp
+from deeplinear.core import Params, random, xp
 from deeplinear.exact import (
     correlations_of,
     eigensystem,
@@ -116,7 +115,7 @@ BALANCED = Hypothesis("λ-balanced layers", _not_balanced, MET)
 
 def _aligned(target: np.ndarray, hidden: int, strengths: np.ndarray, lam: float) -> Aligned:
     model = DeepLinear((target.shape[1], hidden, target.shape[0]))
-    return Aligned(target, TaskAligned(target, strengths, lam)(model, jax.random.key(0)), lam)
+    return Aligned(target, TaskAligned(target, strengths, lam)(model, random.key(0)), lam)
 
 
 def _draw_aligned(rng: np.random.Generator) -> Aligned:
@@ -437,7 +436,7 @@ def _draw_deep(rng: np.random.Generator) -> Deep:
     target = rng.normal(size=(WIDTH, WIDTH))
     if rng.random() < 0.5:
         starts = rng.uniform(0.05, 1.5, WIDTH)
-        params = TaskAligned(target, starts)(DeepLinear((WIDTH,) * (depth + 1)), jax.random.key(0))
+        params = TaskAligned(target, starts)(DeepLinear((WIDTH,) * (depth + 1)), random.key(0))
         return Deep(target, params, np.tile(starts ** (1 / depth), (depth, 1)))
     return _deep(rng, target, rng.choice([-1, 1], (depth, WIDTH)) * rng.uniform(0.3, 1.3, (depth, WIDTH)))
 

@@ -4,9 +4,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
+from deeplinear.core import random
 from deeplinear.exact import (
     adapter_lambda,
     adapter_layers,
@@ -139,7 +139,7 @@ def _printed_layers(
 def _measure_padding(cases: Sequence[Request]) -> list[Measured]:
     measured = []
     for case in cases:
-        params = LambdaBalanced(case.lam, 1.0)(DeepLinear(case.widths), jax.random.key(case.seed))
+        params = LambdaBalanced(case.lam, 1.0)(DeepLinear(case.widths), random.key(case.seed))
         told = case.lam if case.told is None else case.told
         first, second = _printed_layers(case.widths, case.lam, np.random.default_rng(case.seed))
         ours, printed = (
@@ -188,7 +188,7 @@ def _measure_guards(cases: Sequence[Request]) -> list[Measured]:
     measured = []
     for case in cases:
         try:
-            params = LambdaBalanced(case.lam, 1.0)(DeepLinear(case.widths), jax.random.key(case.seed))
+            params = LambdaBalanced(case.lam, 1.0)(DeepLinear(case.widths), random.key(case.seed))
             found = lambda_estimate(params)
             given = True
             residual = float(abs(found.lam[0] - case.lam) + found.frobenius[0])
@@ -245,7 +245,7 @@ def _measure_adapters(cases: Sequence[Adapter]) -> list[Measured]:
     measured = []
     for case in cases:
         width = case.width if case.told is None else case.told
-        found = lambda_estimate(adapter_layers(jax.random.key(case.seed), (case.width, 3), case.rank, case.std))
+        found = lambda_estimate(adapter_layers(random.key(case.seed), (case.width, 3), case.rank, case.std))
         told = adapter_lambda(width, case.rank, case.std)
         lam, printed = float(told.lam), float(adapter_lambda(width, case.rank, case.std, as_printed=True).lam)
         bound = 2 * told.deviation

@@ -5,10 +5,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError, RandomKey
+from deeplinear.core import HypothesisError, RandomKey, random
 from deeplinear.landscape import (
     CanonicalForm,
     canonical_form,
@@ -69,7 +68,7 @@ def several_layers(where: str, widths: Sequence[int]) -> None:
 
 
 def _key(rng: np.random.Generator) -> RandomKey:
-    return jax.random.key(int(rng.integers(2**31)))
+    return random.key(int(rng.integers(2**31)))
 
 
 def draw_point(

@@ -4,10 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, random
 from deeplinear.dynamics import GradientDescent
 from deeplinear.landscape import descent_drift
 from deeplinear.models import (
@@ -202,7 +201,7 @@ def _measure_step(instances: Sequence[Descent]) -> list[Measured]:
     for descent in instances:
         network, eta = descent.network, descent.lr
         update = GradientDescent(eta)
-        after, _ = update.step(network.problem, network.params, None, jax.random.key(0))
+        after, _ = update.step(network.problem, network.params, None, random.key(0))
         speeds = velocity_of(network.layers, descent.told)
         drifts = [eta**2 * (above.T @ above - below @ below.T) for below, above in itertools.pairwise(speeds)]
         before, now = laws_of(network.layers), laws_of([np.asarray(layer) for layer in after])

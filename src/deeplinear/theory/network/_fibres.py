@@ -4,10 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params, xp
+from deeplinear.core import HypothesisError, Params, random, xp
 from deeplinear.landscape import (
     fibre_move,
     gauge,
@@ -373,7 +372,7 @@ def _draw_move(rng: np.random.Generator, widths: Sequence[int]) -> Turned:
         np.outer(rng.standard_normal(out), rng.standard_normal(inp)) for inp, out in itertools.pairwise(widths)
     )
     network = Network(layers, draw_sigma(rng, min(widths[0], widths[-1])))
-    key = jax.random.key(int(rng.integers(2**31)))
+    key = random.key(int(rng.integers(2**31)))
     fills = tuple(np.asarray(z) for z in random_fill(key, layers))
     return Turned(network, _stretched(rng, widths, 10.0), fills)
 

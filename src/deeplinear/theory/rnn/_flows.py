@@ -6,10 +6,9 @@ Losses are those of the library, half the sum of squares.
 import dataclasses
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import Params
+from deeplinear.core import Params, xp
 from deeplinear.models import LinearRNN, Problem, Regression
 from deeplinear.recurrent import certificate, polish
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
@@ -49,16 +48,16 @@ class Lesson:
 
     @property
     def problem(self) -> Problem:
-        # White inputs are those of second moments 1, so that both losses share compiled code.
+        # White inputs are those of second moments 1, so that one loss serves both.
         second, target = self.moments, self.target[None, :LENGTH]
         return Problem(LinearRNN(STATES, LENGTH, form="diagonal"), Regression(second, target @ second, solution=target))
 
     @property
     def params(self) -> Params:
         return (
-            jnp.asarray(self.first, dtype=float)[:, None],
-            jnp.asarray(self.modes, dtype=float)[:, None],
-            jnp.asarray(self.output, dtype=float)[None],
+            xp.asarray(self.first, dtype=float)[:, None],
+            xp.asarray(self.modes, dtype=float)[:, None],
+            xp.asarray(self.output, dtype=float)[None],
         )
 
     @property

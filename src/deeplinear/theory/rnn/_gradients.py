@@ -8,8 +8,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from deeplinear.core import HypothesisError, Params
@@ -21,7 +19,7 @@ ROUNDING = 1e-12
 """Sums of some dozen products, relative to the largest number in them."""
 
 STATES, LENGTH = 4, 5
-"""Sizes of random students. One of each, so that statements share compiled code."""
+"""Sizes of random students."""
 
 FORMS = ("general", "symmetric", "upper", "diagonal", "tied")
 
@@ -122,7 +120,7 @@ class Student:
     @property
     def gradient(self) -> tuple[np.ndarray, ...]:
         """The library's gradient of the sum of squares in the parameters of the form: twice that of our loss."""
-        return tuple(2 * np.asarray(part) for part in _library(self.problem, self.params))
+        return tuple(2 * np.asarray(part) for part in self.problem.gradient(self.params))
 
     @property
     def velocity(self) -> Matrices:
@@ -130,8 +128,6 @@ class Student:
         on_b, on_a, on_c = dataclasses.replace(self, form="general").gradient
         return -on_a, -on_b, -on_c
 
-
-_library = jax.jit(lambda problem, params: problem.gradient(params))
 
 SAME: Hypothesis[Student] = Hypothesis(
     "the same target", lambda student: float(np.max(np.abs(student.target - student.told)))
@@ -390,7 +386,7 @@ class Teacher:
 
 def _measure_order(teacher: Teacher) -> Measured:
     impulse = np.eye(LENGTH)[0]
-    found = np.asarray(outputs(tuple(jnp.asarray(m, dtype=float) for m in teacher.system), impulse))
+    found = np.asarray(outputs(teacher.system, impulse))
     a, b, c = teacher.told
     wanted = response((a, b, c), LENGTH)[:, 0, 0]
     exchanged = response((a, c.T, b.T), LENGTH)[:, 0, 0]

@@ -3,12 +3,9 @@
 import dataclasses
 import itertools
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.models import LinearRNN, Problem, Regression, SampleRegression, SquaredDistance
 from deeplinear.recurrent import (
     non_extrapolating_student,
@@ -47,16 +44,6 @@ def convolved(response: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     return np.einsum("joi,bji->bo", response[::-1], inputs)
 
 
-@eqx.filter_jit
-def _product(model: LinearRNN, params: Params) -> jax.Array:
-    return model.forward(params)[0]
-
-
-@eqx.filter_jit
-def _value(problem: Problem, params: Params) -> jax.Array:
-    return problem.value(params)
-
-
 # --- Outputs ----------------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +66,7 @@ def _measure_driven(instance: Driven) -> Measured:
     wanted = np.array([convolved(instance.told[: t + 1], x[None, : t + 1])[0] for t in range(length)])
     found = np.asarray(outputs(system.parts, x))
     model = LinearRNN(system.states, length, inputs=x.shape[1], outputs=len(system.output))
-    product = np.asarray(_product(model, system.params))
+    product = np.asarray(model.forward(system.params)[0])
     last = product @ x[::-1].ravel()
     size = 1 + largest(simulated(system, x[None]))
     return Measured({CONVOLUTION: largest(found - wanted) / size, WINDOW: largest(last - wanted[-1]) / size})
@@ -174,7 +161,7 @@ OURS = "twice our loss against the mean squared error, relative"
 
 def _measure_white(instance: Taught) -> Measured:
     found, wanted = instance.mean_square, float(np.sum(instance.residuals**2))
-    ours = 2 * float(_value(Problem(instance.model, SquaredDistance(instance.product)), instance.student.params))
+    ours = 2 * float(Problem(instance.model, SquaredDistance(instance.product)).value(instance.student.params))
     size = max(wanted, 1e-300)
     return Measured({POPULATION: abs(found - wanted) / size, OURS: abs(ours - found) / size})
 
@@ -246,8 +233,8 @@ def _measure_gram(instance: Sampled) -> Measured:
     free = float(np.sum((simulated(taught.student, taught.inputs)[:, -1] - labels) ** 2) / count)
     cross = labels.T @ rows / count
     written = float((h @ gram @ h.T - 2 * h @ cross.T)[0, 0] + np.mean(labels**2))
-    clean = 2 * float(Regression.from_data(rows.T, (labels - instance.noise).T).value(jnp.asarray(h, dtype=float)))
-    noisy = 2 * float(SampleRegression(rows.T, labels.T).value(jnp.asarray(h, dtype=float)))
+    clean = 2 * float(Regression.from_data(rows.T, (labels - instance.noise).T).value(xp.asarray(h, dtype=float)))
+    noisy = 2 * float(SampleRegression(rows.T, labels.T).value(xp.asarray(h, dtype=float)))
     bound = float(np.linalg.eigvalsh(gram)[0]) * float(np.sum(r**2))
     return Measured(
         {

@@ -6,11 +6,10 @@ A response has the shape (length, outputs, inputs) here, also where there is one
 import dataclasses
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from deeplinear.core import HypothesisError, Params
+from deeplinear.core import HypothesisError, Params, xp
 from deeplinear.models import Completion, LinearRNN, Problem, Regression, SquaredDistance, WhiteInputs
 from deeplinear.recurrent import hankel_order, measure_from_moments
 
@@ -50,7 +49,7 @@ class Matrices:
     @property
     def params(self) -> Params:
         """B, A, C: parameters of the general form."""
-        return tuple(jnp.asarray(matrix, dtype=float) for matrix in (self.first, self.transition, self.output))
+        return tuple(xp.asarray(matrix, dtype=float) for matrix in (self.first, self.transition, self.output))
 
     def response(self, length: int) -> np.ndarray:
         """CA^jB by repeated products."""
