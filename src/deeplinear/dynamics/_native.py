@@ -28,7 +28,6 @@ from deeplinear.dynamics._members import Recorder, observe_snapshots, padded_to,
 from deeplinear.dynamics._native_losses import refused_loss
 from deeplinear.dynamics._native_run import Crew
 from deeplinear.dynamics._native_spec import Handover, is_wide, weights_of
-from deeplinear.dynamics._native_updates import refused_update
 from deeplinear.dynamics._run import Run
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import DeepLinear, LinearRNN, Problem
@@ -70,6 +69,8 @@ def refusal(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) 
 def _refused_method(problem: Problem, method: AbstractMethod) -> str | None:
     """Why the engine does not have a method, in a few words; `None` where it does."""
     if isinstance(method, AbstractUpdate):
+        from deeplinear.dynamics._native_updates import refused_update
+
         return refused_update(method, problem.loss)
     if not isinstance(method, GradientFlow):
         return f"the method is {type(method).__name__}"
