@@ -29,7 +29,6 @@ from deeplinear.dynamics._native_card import CardRun, card_label, refused_card
 from deeplinear.dynamics._native_losses import refused_loss
 from deeplinear.dynamics._native_run import Crew
 from deeplinear.dynamics._native_spec import Handover, is_wide, weights_of
-from deeplinear.dynamics._native_updates import refused_update
 from deeplinear.dynamics._run import Run
 from deeplinear.dynamics._stopping import Until
 from deeplinear.models import DeepLinear, LinearRNN, Problem
@@ -82,6 +81,8 @@ def refused_run(problem: Problem, method: AbstractMethod, rules: tuple[Until, ..
 def _refused_method(problem: Problem, method: AbstractMethod) -> str | None:
     """Why the engine does not have a method, in a few words; `None` where it does."""
     if isinstance(method, AbstractUpdate):
+        from deeplinear.dynamics._native_updates import refused_update
+
         return refused_update(method, problem.loss)
     if not isinstance(method, GradientFlow):
         return f"the method is {type(method).__name__}"

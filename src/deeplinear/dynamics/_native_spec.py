@@ -12,7 +12,6 @@ from deeplinear.core import ROUNDING, Exponential, RungeKutta, Stabilised, stabi
 from deeplinear.dynamics._base import AbstractUpdate
 from deeplinear.dynamics._flow import GradientFlow, Switching
 from deeplinear.dynamics._native_losses import numbers_of
-from deeplinear.dynamics._native_updates import Moments
 from deeplinear.dynamics._run import Run
 from deeplinear.models import AbstractModel, DeepLinear, LinearRNN
 from deeplinear.probes import gradient_norm
@@ -125,6 +124,8 @@ class Handover:
         self.real[:, 0] = t
         self.direction, self.moments = np.zeros((members, 0)), None
         if isinstance(run.method, AbstractUpdate):
+            from deeplinear.dynamics._native_updates import Moments  # flows do without
+
             self.moments = Moments(run.method, members, run.problem.model.shapes, keys)
             if memory is not None:
                 self.moments.read(memory)

@@ -1,7 +1,7 @@
 """Compile the engine: one shared library for each instruction set, with a C++ compiler of this machine.
 
 Runs as `python -m deeplinear.engine`, and when the package is installed or built (`hatch_build.py` loads this file by
-itself, so it imports the standard library only). Without a compiler there is no engine, and flows run on XLA.
+itself, so it imports the standard library only). Without a compiler there is no engine, and runs are moved by XLA.
 """
 
 import functools
