@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from jax.typing import ArrayLike
-from jaxtyping import Float, Key
+from jaxtyping import Float
 
 from deeplinear.core import Array, Params, check_count, check_number, entry, random, xp
 
@@ -51,7 +51,7 @@ def adapter_lambda(width: int, rank: int, std: ArrayLike, *, as_printed: bool = 
 
 @entry
 def adapter_layers(
-    key: Key[Array, ""], shape: tuple[int, int], rank: int, std: ArrayLike, *, balanced: bool = False
+    key: RandomKey, shape: tuple[int, int], rank: int, std: ArrayLike, *, balanced: bool = False
 ) -> Params:
     r"""Layers $(W_1, W_2) = (B, A)$ of a new adapter of a matrix of the given shape: $B = 0$ and $A$ Gaussian.
 

@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float, Key
+from jaxtyping import Bool, Float
 
 from deeplinear.core import (
     Array,
     HypothesisError,
     Matrix,
     Params,
+    RandomKey,
     are_tied,
     as_array,
     check_count,
@@ -45,7 +46,7 @@ r"""Values of $|\lambda|$ below this, relative to the larger squared norm of a l
 
 
 @entry
-def rebalance(params: Params, lam: ArrayLike, key: Key[Array, ""] | None = None) -> Params:
+def rebalance(params: Params, lam: ArrayLike, key: RandomKey | None = None) -> Params:
     r"""Two layers with the same product and the same hidden basis, but another $\lambda$.
 
     With $W_2 W_1 = U S V^\top$ the result is $W_1' = R S_1 V^\top$, $W_2' = U S_2 R^\top$, where $S_1 S_2 = S$ and
@@ -92,7 +93,7 @@ class _Frame(NamedTuple):
     turn: Float[Array, "hidden hidden"]
 
 
-def _frame(where: str, params: Params, key: Key[Array, ""] | None) -> _Frame:
+def _frame(where: str, params: Params, key: RandomKey | None) -> _Frame:
     first, second = (as_array(layer, float) for layer in params)
     for position, layer in enumerate((first, second)):
         check_finite(where, f"params[{position}]", layer)
