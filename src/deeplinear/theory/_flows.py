@@ -1,4 +1,4 @@
-"""Gradient flows of many instances at once: those of equal shape share one compiled configuration."""
+"""Gradient flows of many instances at once: those of equal shape are one ensemble."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
