@@ -68,7 +68,7 @@ def positive(where: str, name: str, value: Numbers) -> Float[Array, "*batch"]:
 
 
 def spread(array: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """An array broadcast to a shape; one that can be seen without compiling anything."""
+    """An array broadcast to a shape."""
     if array.shape == shape:
         return array
     if is_concrete(array):

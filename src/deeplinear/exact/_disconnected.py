@@ -210,7 +210,7 @@ def _solution(
 
 @formula
 def _layers_at(solution: DisconnectedSolution, times: Float[Array, "*times"]) -> tuple[Float[Array, "*times _ _"], ...]:
-    """`DisconnectedSolution.params`, compiled."""
+    """`DisconnectedSolution.params` of checked times."""
     x, y, t = solution.sum_length, solution.difference_length, times[..., None]
     z = 2 * solution.rate * t
     share = xp.where(z > 0, -xp.expm1(-z) / xp.where(z > 0, z, 1.0), 1.0)
@@ -228,7 +228,7 @@ def _layers_at(solution: DisconnectedSolution, times: Float[Array, "*times"]) ->
 
 @formula
 def _layers_in_the_limit(solution: DisconnectedSolution) -> Params:
-    """`DisconnectedSolution.limit`, compiled."""
+    """`DisconnectedSolution.limit` where no pair is stuck."""
     parts = _sum_and_difference(solution.start, solution.rows, solution.columns)
     lengths = (solution.sum_length, solution.difference_length)
     units = (part / xp.where(length > 0, length, 1.0)[:, None] for part, length in zip(parts, lengths, strict=True))

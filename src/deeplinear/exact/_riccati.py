@@ -471,7 +471,7 @@ def _arrived(moved: Array, vectors: Array, matrix: Array, factor: Array, time: F
 def _steps_needed(length: float) -> int:
     r"""Number of steps of derivatives of `propagate` for $\max|L|\,t$ = `length`, rounded up to a power of two above 4.
 
-    Rounding keeps the number of compiled configurations small.
+    Rounding keeps the number of configurations small that derivatives compile.
     """
     if not math.isfinite(length):
         raise ValueError("propagate: the eigenvalues times t must be finite, but overflow; take other units.")

@@ -19,7 +19,7 @@ from deeplinear.theory._flows import flows
 from deeplinear.theory.exact._two_layers import orthogonal
 
 WIDTH = 3
-"""Width of all layers, so that the flows share compiled code."""
+"""Width of all layers, so that the flows are one ensemble."""
 
 MODEL = DeepLinear((WIDTH, WIDTH, WIDTH))
 

@@ -25,7 +25,7 @@ from deeplinear.models import DeepLinear, TaskAligned, lambda_estimate
 from deeplinear.theory._check import Check, Hypothesis, Measured, Violation
 
 SHAPES = ((3, 3, 3), (4, 2, 2))
-"""Widths. Few of them, so that the propagator compiles little."""
+"""Widths of the networks."""
 
 MOMENTS = np.array([0.0, 0.1, 0.7, 1.5])
 """Times at which flows are compared."""

@@ -14,7 +14,7 @@ from deeplinear.theory._check import Hypothesis, Measured
 from deeplinear.theory._flows import flows
 
 FUNNEL, SQUARE = (4, 2, 2), (3, 3, 3)
-"""Input, hidden and output widths. Few of them, so that flows and propagators share compiled code."""
+"""Input, hidden and output widths. Few of them, so that many flows are one ensemble."""
 
 SCALES = (-2.0, -0.5, 0.0, 0.5, 2.0)
 """Values of λ."""
