@@ -29,6 +29,9 @@ REGENERATE = "PYTHONPATH=tests:src .venv/bin/python -m laws.test_traces"
 ROUNDING = 1e-9  # relative; another order of summation, through an ill-conditioned decomposition
 DIFFERENCES = 1e-5  # relative; what is left of the differences of the fourth order, at the steps of the rows
 
+FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Each program runs once on a few numbers: most of its time would be that of the optimiser."""
+
 ROWS = [
     pytest.param(f"{package}.{name}", row, id=f"{package}.{name}")
     for package, table in TABLES.items()
@@ -114,7 +117,7 @@ def program(row: Traced) -> Callable[..., Any]:
         value, back, rest = jax.vjp(floats, *free, has_aux=True)
         return (value, rest), back(list(cotangents))
 
-    return jax.jit(jax.vmap(run))
+    return jax.jit(jax.vmap(run), compiler_options=FAST)
 
 
 def differences(row: Traced, free: Any, direction: Any, cotangents: list[Any]) -> float:
