@@ -24,10 +24,13 @@ PACKAGES = (
 )  # fmt: skip
 TABLES: dict[str, dict[str, Row]] = {name: importlib.import_module(f"traces.{name}").TABLE for name in PACKAGES}
 PAGE = Path(__file__).parents[2] / "docs" / "transformations.md"
-REGENERATE = "PYTHONPATH=tests:src .venv/bin/python -m laws.test_traces"
+REGENERATE = "JAX_ENABLE_X64=1 PYTHONPATH=tests:src .venv/bin/python -m laws.test_traces"
 
 ROUNDING = 1e-9  # relative; another order of summation, through an ill-conditioned decomposition
 DIFFERENCES = 1e-5  # relative; what is left of the differences of the fourth order, at the steps of the rows
+
+FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Each program runs once on a few numbers: most of its time would be that of the optimiser."""
 
 ROWS = [
     pytest.param(f"{package}.{name}", row, id=f"{package}.{name}")
@@ -114,7 +117,7 @@ def program(row: Traced) -> Callable[..., Any]:
         value, back, rest = jax.vjp(floats, *free, has_aux=True)
         return (value, rest), back(list(cotangents))
 
-    return jax.jit(jax.vmap(run))
+    return jax.jit(jax.vmap(run), compiler_options=FAST)
 
 
 def differences(row: Traced, free: Any, direction: Any, cotangents: list[Any]) -> float:
@@ -271,10 +274,15 @@ use instead.
 - *No derivative* marks functions whose results are integers or truth values.
 - *Forward mode* marks functions with `jax.jvp` and `jax.jacfwd` but without `jax.grad`.
 - Derivatives are `nan` where none exists: of singular vectors at equal singular values, and of roots of singular values
-  that vanish. Norms have derivative 0 at zero.
+  that vanish. Norms have derivative 0 at zero. Where a function can tell that it has no derivative it refuses it by
+  name, also inside a compiled program; at the ends of a range (times 0 and infinity, m = 1) derivatives are one-sided.
+- Outside of transformations, numbers whose squares overflow or vanish (above about 1e150, below about 1e-150) are
+  refused by name. Inside `jax.jit` sizes cannot be seen: there such numbers may give `nan` or infinity. Take units in
+  which numbers are near one, or call the function outside once.
 
-Every function takes lists, arrays of NumPy of any real type and byte order, and arrays of JAX; the linear algebra of
-`core` takes arrays of JAX. Complex numbers, objects, texts and empty matrices are refused by name."""
+Every function takes lists, arrays of NumPy of any real type and byte order, and arrays of JAX, and so do the modules
+that are made from arrays, such as `Correlations` and `GRU`; the linear algebra of `core` takes arrays of JAX. Complex
+numbers, objects, texts and empty matrices are refused by name."""
 
 
 def test_the_page_shows_the_tables():
