@@ -81,7 +81,7 @@ class EngineHook(BuildHookInterface):
         if needed or setting() == "require":
             raise RuntimeError(f"no C++ compiler works here, but the native engine is required. {build.ADVICE}")
         self.app.display_warning(
-            f"No C++ compiler works here: deeplinear is installed without its native engine, and runs are moved by XLA. "
+            f"No C++ compiler works here: deeplinear is installed without its native engine, and XLA moves all runs. "
             f"{build.ADVICE}"
         )
 

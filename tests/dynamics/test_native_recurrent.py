@@ -96,22 +96,30 @@ def test_slope_loss_and_curvature_are_those_of_the_recurrence(
     """The radius is that of three iterations of power, into which every product with the Jacobian enters."""
     monkeypatch.setattr(_native_spec, "WIDE", wide)
     monkeypatch.setattr(_native_spec, "BLAS", least)
+    sizes = ((3, 4, 2, 3), (3, 5, 1, 3), (2, 4, 1, 2))  # of the general form: also with square parts of longer rows
     for i, (kind, l2) in enumerate(KINDS):
-        case = Case(form, kind, l2, i)
+        case = Case(form, kind, l2, i, sizes[i] if form == "general" else None)
         y = flat(case.start)
         run = simulate(case.problem, case.start, times=[0.0, 1.0], probes=[loss, gradient_norm], max_steps=1,
                        engine="native")  # fmt: skip
         slope = np.asarray(case.slope(y))
         assert run["loss"][0] == pytest.approx(float(case.value(y)), rel=1e-12)
         assert run["gradient_norm"][0] == pytest.approx(np.linalg.norm(slope), rel=1e-12)
-        v, bound = slope / np.linalg.norm(slope), 0.0
-        for _ in range(3):
-            w = np.asarray(case.jacobian(y, v))
-            quotient = v @ w
-            bound = abs(quotient) + np.linalg.norm(w - quotient * v)
-            v = w / np.linalg.norm(w)
+        bound, v = radius(case, y)
         np.testing.assert_allclose(run.state[1], 1.1 * bound, rtol=1e-9)
         np.testing.assert_allclose(run.state[2], v, rtol=1e-7, atol=1e-9)
+
+
+def radius(case: Case, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """Bound of the spectral radius after three iterations of power, and the last direction."""
+    v, bound = np.asarray(case.slope(y)), 0.0
+    v = v / np.linalg.norm(v)
+    for _ in range(3):
+        w = np.asarray(case.jacobian(y, v))
+        quotient = v @ w
+        bound = float(abs(quotient) + np.linalg.norm(w - quotient * v))
+        v = w / np.linalg.norm(w)
+    return bound, v
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -132,13 +140,15 @@ def test_one_pass_over_a_wide_transition_serves_both_sides(states: int) -> None:
     for form in ("general", "symmetric"):
         case = Case(form, "distance", 0.0, states, (states, 6, 1, 1))
         start = [layer / np.sqrt(states) for layer in case.start]
-        start[2] = start[0].T.copy()
-        y = flat(start)
-        run = simulate(case.problem, start, GradientFlow(1e-6), times=[0.0, 3.0], probes=[loss, gradient_norm],
-                       engine="native")  # fmt: skip
+        y, settings = flat(start), {"probes": [loss, gradient_norm], "engine": "native"}
+        run = simulate(case.problem, start, times=[0.0, 3.0], max_steps=1, **settings)
         assert ("lanes: 1" in run.info["engine"]) is (states**2 + 2 * states > 700)
+        assert run["loss"][0] == pytest.approx(float(case.value(y)), rel=1e-12)
         assert run["gradient_norm"][0] == pytest.approx(np.linalg.norm(case.slope(y)), rel=1e-12)
+        np.testing.assert_allclose(run.state[1], 1.1 * radius(case, y)[0], rtol=1e-9)
         if form == "symmetric":
+            start[2] = start[0].T.copy()
+            run = simulate(case.problem, start, GradientFlow(1e-6), times=[0.0, 3.0], **settings)
             assert run.params[0].tobytes() == run.params[2].T.tobytes()
             assert run.params[1].tobytes() == run.params[1].T.tobytes()
 

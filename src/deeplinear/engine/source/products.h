@@ -37,6 +37,34 @@ INLINE void rows(int n, int k, const Lanes *a, int ra, int ca, const Lanes *b, i
     tile<R, 1>(k, a, ra, ca, b + j * cb, rb, cb, c + j, n, add);
 }
 
+// Products of two square matrices of a size known beforehand, either of them transposed: no loop is left of them.
+template <int N, bool LEFT, bool RIGHT> INLINE void square(const Lanes *a, const Lanes *b, Lanes *c, bool add) {
+  Lanes s[N][N];
+#pragma GCC unroll 4
+  for (int i = 0; i < N; i++)
+#pragma GCC unroll 4
+    for (int j = 0; j < N; j++) s[i][j] = add ? c[i * N + j] : Lanes{};
+#pragma GCC unroll 4
+  for (int q = 0; q < N; q++)
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++)
+#pragma GCC unroll 4
+      for (int j = 0; j < N; j++) s[i][j] += a[LEFT ? q * N + i : i * N + q] * b[RIGHT ? j * N + q : q * N + j];
+#pragma GCC unroll 4
+  for (int i = 0; i < N; i++)
+#pragma GCC unroll 4
+    for (int j = 0; j < N; j++) c[i * N + j] = s[i][j];
+}
+
+template <int N> INLINE void square(const Lanes *a, bool left, const Lanes *b, bool right, Lanes *c, bool add) {
+  if (right)
+    square<N, false, true>(a, b, c, add);
+  else if (left)
+    square<N, true, false>(a, b, c, add);
+  else
+    square<N, false, false>(a, b, c, add);
+}
+
 constexpr int COLUMNS = LANES == 8 ? 4 : 2;  // accumulators that fit the registers
 
 struct Blas {
@@ -47,6 +75,12 @@ struct Blas {
 
 inline void multiply(const Blas &, Array<double> &, int m, int k, int n, const Lanes *a, int ra, int ca,
                      const Lanes *b, int rb, int cb, Lanes *c, bool add = false) {
+  const bool left = ca == n && ra == 1, right = cb == n && rb == 1;
+  const bool whole = (left || (ra == n && ca == 1)) && (right || (rb == n && cb == 1)) && !(left && right);
+  if (LANES == 8 && m == n && k == n && whole) {
+    if (n == 2) return square<2>(a, left, b, right, c, add);
+    if (n == 3) return square<3>(a, left, b, right, c, add);
+  }
   int i = 0;
   for (; i + 4 <= m; i += 4) rows<4, COLUMNS>(n, k, a + i * ra, ra, ca, b, rb, cb, c + i * n, add);
   switch (m - i) {
