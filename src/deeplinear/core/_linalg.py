@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 import deeplinear.core.random as random
-from deeplinear.core._types import Array, Params
+from deeplinear.core._types import Array, RandomKey, Params
 from deeplinear.core._xp import formula, xp
 
 
@@ -87,11 +87,11 @@ def spectrum(matrix: Float[Array, "*batch rows columns"]) -> Float[Array, "*batc
     return xp.where(finite[..., 0], values, xp.nan)
 
 
-def random_orthogonal(key: Array, size: int, dtype: xp.dtype | None = None) -> Float[Array, "size size"]:
+def random_orthogonal(key: RandomKey, size: int, dtype: xp.dtype | None = None) -> Float[Array, "size size"]:
     """Orthogonal matrix drawn from Haar measure."""
     return _haar(key, size, xp.result_type(float) if dtype is None else dtype)
 
 
 @formula(static_argnums=(1, 2))
-def _haar(key: Array, size: int, dtype: Any) -> Array:
+def _haar(key: RandomKey, size: int, dtype: Any) -> Array:
     return random.orthogonal(key, size, dtype=dtype)

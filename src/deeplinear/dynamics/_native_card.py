@@ -134,7 +134,7 @@ class CardRun(Handover):
         spec, machine, holder = self.spec(observe is not None), self.machine, self.holder
         members, listed, size = self.members, len(self.run.schedule.times), self.shape.weights
         spec.law.dense = 0.0  # no dense linear algebra there
-        kept = {"losses": np.zeros((members, listed)), "slopes": np.zeros((members, listed))}
+        kept: dict[str, np.ndarray] = {"losses": np.zeros((members, listed)), "slopes": np.zeros((members, listed))}
         kept["states"] = np.zeros((members, listed if observe is not None else 0, size))
         launch, queue = engine.Launch(), np.zeros(1, np.int32)
         launch.f = holder.room(8 * members * size)

@@ -74,7 +74,7 @@ class Moments:
 
     def counted(self) -> list[np.ndarray]:
         """Leaves of a state before its moments: how often the milestones and the update itself were used."""
-        found = [] if self.parts.milestones is None else [self.accepted.copy()]
+        found: list[np.ndarray] = [] if self.parts.milestones is None else [self.accepted.copy()]
         if isinstance(self.parts.base, Momentum):
             found.append(self.accepted > 0)
         if isinstance(self.parts.base, Adam):

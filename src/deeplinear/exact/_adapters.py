@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from deeplinear.core import Array, Params, check_count, check_number, entry, random, xp
+from deeplinear.core import Array, Params, RandomKey, check_count, check_number, entry, random, xp
 
 
 class AdapterLambda(NamedTuple):

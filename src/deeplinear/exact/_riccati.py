@@ -77,7 +77,7 @@ def speeds_of(where: str, strengths: Array, half: Array) -> Array:
     message = f"{where}: modes of strength 0 have no derivative in lam at 0; take it in the strengths, or lam beside 0."
 
     if not is_program(strengths, half):
-        return np.hypot(strengths, half)
+        return xp.hypot(strengths, half)
 
     @jax.custom_jvp
     def root(strengths: Array, half: Array) -> Array:

@@ -95,7 +95,7 @@ def checked_two_layers(
     if all(is_concrete(x) for x in (first, second, lam)):
         for name, array in named:
             check_size(where, name, array, small=True)
-        scale, residual, size = (float(x) for x in _balance(np.asarray(first), np.asarray(second), lam))
+        scale, residual, size = (float(x) for x in _balance(first, second, lam))
         scale = scale if lam is not None or abs(scale) > ROUNDING * size else 0.0
         if not residual <= tolerance:
             told = f"the best λ is {scale:.6g}" if lam is None else f"measured for λ = {scale:.6g}"

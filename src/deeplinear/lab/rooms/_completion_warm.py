@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from deeplinear.core import Trajectory, random
+from deeplinear.core import Trajectory, random, xp
 from deeplinear.dynamics import Plasticity, Progress, plasticity
 from deeplinear.exact import warm_start_bounds
 from deeplinear.lab._errors import LabError
@@ -102,7 +102,7 @@ def _train(params: WarmParams, watch: Watch) -> tuple[Plasticity, list[str], Set
         before,
         after,
         inits,
-        key=np.stack([random.fold_in(start, k) for k in range(MEMBERS)]),
+        key=xp.stack([random.fold_in(start, k) for k in range(MEMBERS)]),
         threshold=params.below,
         probes=[loss, product],
         max_steps=MOST,

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from deeplinear.core import Trajectory, quietly, unflatten
+from deeplinear.core import Trajectory, quietly, unflatten, xp
 from deeplinear.dynamics import Adam, GradientFlow, until
 from deeplinear.lab._errors import LabError
 from deeplinear.lab._figures import Answer, Axis, Fact, curves, line
@@ -109,7 +109,7 @@ def _answer(params: Training, teacher: Any, model: LinearRNN, run: Trajectory) -
     low = FIRST * params.horizon if params.method == "flow" else 1.0
     clock = Axis(label="time" if params.method == "flow" else "step", log=True, low=low, high=float(params.horizon))
     ends = [clock.low, clock.high]
-    system = model.system(run.params)
+    system = model.system(tuple(map(xp.asarray, run.params)))
     found = extrapolation_verdict(system, teacher, params.length, horizon=HORIZON)
     hankel = growth.singular_values[:, : min(params.order + 2, growth.singular_values.shape[1])]
     students = [
@@ -220,7 +220,7 @@ start = model.params({start})
 known = Completion(response[None, :{LONGEST}], (np.arange({LONGEST}) < {params.length})[None])
 times = {times}
 run = simulate(Problem(model, known), start, {method}, times=times, probes=[loss], until=until(loss, below={DONE}))
-student = model.system(run.params)
+student = model.system(tuple(map(xp.asarray, run.params)))
 verdict = extrapolation_verdict(student, teacher, {params.length}, horizon={HORIZON})
 print(run["loss"][-1])
 print(verdict)

@@ -142,7 +142,10 @@ def descent(student: Student, lr: float, steps: int, every: int) -> list[Matrice
     """Systems along the library's descent of the paper's loss: with twice the learning rate on ours."""
     times = np.arange(0, steps + 1, every)
     run = simulate(student.problem, student.params, GradientDescent(2 * lr), times=times, probes=[weights])
-    return [matrices(student.form, list(unflatten(row, student.model.shapes))) for row in np.asarray(run["weights"])]
+    return [
+        matrices(student.form, list(map(np.asarray, unflatten(row, student.model.shapes))))
+        for row in np.asarray(run["weights"])
+    ]
 
 
 def descended(student: Student, lr: float, steps: int) -> Matrices:
