@@ -39,9 +39,9 @@ def test_a_task_of_one_mode() -> None:
     assert not is_tightened(canonical_form(critical_point([3.0], (1, 1, 1), ()), [3.0]))
 
 
-def blocks(*entries: tuple[int, int, int]) -> list[np.ndarray]:
-    """Blocks of a network of four times width 4 that has learnt the first mode: ones at (layer, row, column)."""
-    fills = [np.zeros((3, 4)), np.zeros((3, 3)), np.zeros((3, 3))]
+def blocks(depth: int, *entries: tuple[int, int, int]) -> list[np.ndarray]:
+    """Blocks of a network of widths 4 that has learnt the first mode: ones at (layer, row, column)."""
+    fills = [np.zeros((3, 4)), *(np.zeros((3, 3)) for _ in range(depth - 1))]
     for layer, row, column in entries:
         fills[layer - 1][row, column] = 1.0
     return fills
@@ -50,28 +50,30 @@ def blocks(*entries: tuple[int, int, int]) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     "fills",
     [
-        pytest.param(blocks((2, 0, 0)), id="layers 3 and 1, a block between"),
-        pytest.param(blocks((1, 0, 3), (3, 0, 1)), id="layers 2 and 1, a block below"),
-        pytest.param(blocks((1, 1, 1), (3, 2, 0)), id="layers 3 and 2, a block above"),
+        pytest.param(blocks(3, (2, 0, 0)), id="layers 3 and 1, a block between"),
+        pytest.param(blocks(3, (1, 0, 3), (3, 0, 1)), id="layers 2 and 1, a block below"),
+        pytest.param(blocks(3, (1, 1, 1), (3, 2, 0)), id="layers 3 and 2, a block above"),
+        pytest.param(blocks(4, (1, 0, 1), (3, 0, 0), (4, 2, 0)), id="layers 4 and 2, with a price in the product"),
     ],
 )
 @pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])
 def test_pivots_in_other_units(fills: list[np.ndarray], unit: float) -> None:
-    """Layers c times as large have c⁴ times the curvature, whatever c is, and the direction has the curvature told."""
-    sigma = np.array([4.0, 3.0, 2.0, 1.0])
-    layers = [np.asarray(w) for w in critical_point(sigma, (4, 4, 4, 4), (1,), fills)]
+    """Layers c times as large have c^(2L - 2) times the curvature, and the direction has the curvature told."""
+    depth, sigma = len(fills), np.array([4.0, 3.0, 2.0, 1.0])
+    layers = [np.asarray(w) for w in critical_point(sigma, (4,) * (depth + 1), (1,), fills)]
     at_one = pivot_direction(canonical_form(layers, sigma))
     scaled = [unit * w for w in layers]
-    pivot = pivot_direction(canonical_form(scaled, unit**3 * sigma))
+    pivot = pivot_direction(canonical_form(scaled, unit**depth * sigma))
     assert at_one is not None
     assert pivot is not None
     assert pivot.indices == at_one.indices
-    assert pivot.rayleigh / unit**4 == pytest.approx(at_one.rayleigh, rel=ROUNDING)
+    power = unit ** (2 * depth - 2)
+    assert pivot.rayleigh / power == pytest.approx(at_one.rayleigh, rel=ROUNDING)
     direction = [np.asarray(v) for v in pivot.layers]
     length = np.sqrt(sum(np.sum(v**2) for v in direction))
     direction = [v / length for v in direction]
-    measured = curvature(scaled, direction, unit**3 * np.diag(sigma))
-    assert measured / unit**4 == pytest.approx(at_one.rayleigh, rel=ROUNDING)
+    measured = curvature(scaled, direction, unit**depth * np.diag(sigma))
+    assert measured / power == pytest.approx(at_one.rayleigh, rel=ROUNDING)
     assert measured < 0
 
 
