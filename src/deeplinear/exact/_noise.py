@@ -229,7 +229,7 @@ def _weight_noise(
 ) -> Float[Array, "..."]:
     """The loss without noise, and what noise in the weights adds to it."""
     inp, hidden, out = widths
-    half = sign * lam[..., None] / 2
+    half = jnp.asarray(sign * lam[..., None] / 2)
     roots = speeds_of("weight_noise_loss", modes, half)
     norms = inp * jnp.sum(_sum_of(roots, half, modes), axis=-1) + out * jnp.sum(_sum_of(roots, -half, modes), axis=-1)
     return 0.5 * noise**2 * norms + 0.5 * inp * hidden * out * noise**4 + floor
