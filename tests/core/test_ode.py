@@ -1,6 +1,7 @@
 """Integrators: orders of convergence, stability and error estimates on equations with known solutions."""
 
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -178,7 +179,7 @@ def test_an_implicit_step_counts_no_gradients() -> None:
 
 
 def test_the_coefficients_of_the_implicit_method_are_those_of_diffrax() -> None:
-    known = diffrax.Kvaerno5.tableau
+    known: Any = diffrax.Kvaerno5.tableau
     assert KVAERNO5.rows == tuple(tuple(row.tolist()) for row in known.a_lower)
     assert KVAERNO5.guesses == tuple(tuple(row.tolist()) for row in known.a_predictor)
     assert KVAERNO5.error == tuple(known.b_error.tolist())

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 import deeplinear.core.random as random
-from deeplinear.core._types import Array, RandomKey, Params
+from deeplinear.core._types import Array, Params, RandomKey
 from deeplinear.core._xp import formula, xp
 
 
