@@ -6,7 +6,7 @@ import numpy as np
 
 from deeplinear import models
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
-from traces import Row, Traced, both, layers, normal, outside, passes, positive
+from traces import ANNOTATED, Row, Traced, both, layers, normal, outside, passes, positive
 
 NETWORK, KEY = DeepLinear((2, 2, 2)), jax.random.key(0)
 MASK = np.array([[1, 0, 1], [1, 1, 0]])
@@ -86,6 +86,7 @@ TABLE: dict[str, Row] = {
     "Masked": passes(
         lambda values, params: models.Masked(NETWORK, (MASK[:, :2], MASK[:, :2]), values).forward(params)[0],
         both(layers(2, 2, 2), layers(2, 2, 2)),
+        kinds=ANNOTATED,
     ),
     "MatchedGaussian": start(models.MatchedGaussian, positive(())),
     "NarrowDeepLinear": outside("widths"),
@@ -147,6 +148,7 @@ TABLE: dict[str, Row] = {
     "two_balanced_layers": passes(
         lambda values, lam: models.two_balanced_layers(np.eye(2), values, np.eye(2), lam, np.eye(2), (2, 2, 2)),
         both(positive((2,)), normal(())),
+        kinds=ANNOTATED,
     ),
     "unique_patterns": outside("sizes"),
     "whiten": passes(models.whiten, normal((2, 4))),
