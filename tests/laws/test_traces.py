@@ -123,9 +123,11 @@ def program(row: Traced) -> Callable[..., Any]:
 def differences(row: Traced, free: Any, direction: Any, cotangents: list[Any]) -> float:
     """Slope along a direction by central differences of the fourth order."""
 
+    call = jax.jit(row.call) if row.grad == "forward" else row.call  # an integration is compiled at every call
+
     def at(step: float) -> float:
         moved = jax.tree.map(lambda x, v: x + step * v, free, direction)
-        floats, _ = split(row.call(*row.through(*moved)))
+        floats, _ = split(call(*row.through(*moved)))
         return sum(float(np.sum(np.asarray(f) * c)) for f, c in zip(floats, cotangents, strict=True))
 
     h = row.step

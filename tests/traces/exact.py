@@ -9,7 +9,7 @@ import numpy as np
 
 from deeplinear import exact
 from deeplinear.models import Completion, DeepLinear, Glorot, LeCun, Problem, Scaled, SquaredDistance
-from traces import Row, both, layers, near, normal, outside, passes, positive, refuses
+from traces import ANNOTATED, Row, both, layers, near, normal, outside, passes, positive, refuses
 
 KEY = jax.random.key(0)
 NETWORK = DeepLinear((3, 2, 2))
@@ -89,10 +89,12 @@ TABLE: dict[str, Row] = {
     "block_flow": passes(
         lambda d, a, m, v, t: flow(exact.block_flow(d, a, m, value=v, **BLOCKS), t),
         near(3.0, 0.4, 3.0, 1.2, [1.0, 2.0]),
+        kinds=ANNOTATED,
     ),
     "block_flow_from": passes(
         lambda d, one, two, three, v, t: flow(exact.block_flow_from(d, one, two, three, value=v, **BLOCKS), t),
         near(3.0, 0.4, 0.2, 0.3, 1.2, [1.0, 2.0]),
+        kinds=ANNOTATED,
     ),
     "block_form": refuses(
         exact.block_form, both(normal((2, 3)), near(0.6), normal((2, 3)), near(0.7)), through=start_with

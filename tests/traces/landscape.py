@@ -7,7 +7,7 @@ import numpy as np
 
 from deeplinear import landscape
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
-from traces import Row, both, layers, near, normal, outside, passes, positive, refuses
+from traces import ANNOTATED, Row, both, layers, near, normal, outside, passes, positive, refuses
 
 KEY = jax.random.key(0)
 WIDTHS = (3, 3, 3, 2)
@@ -51,7 +51,7 @@ TABLE: dict[str, Row] = {
         lambda s, place: landscape.arc_point(s, (3, 2, 2, 2), (1,), (2,), place), near([8.0, 1.0], 0.4)
     ),
     "balance_report": refuses(lambda params: landscape.balance_report(params).interfaces[0].written, NETWORK),
-    "balanced_radius": passes(lambda z: landscape.balanced_radius(z, 3), positive((2,))),
+    "balanced_radius": passes(lambda z: landscape.balanced_radius(z, 3), positive((2,)), kinds=ANNOTATED),
     "balanced_representative": passes(landscape.balanced_representative, NETWORK),
     "balanced_spectrum": passes(lambda s: landscape.balanced_spectrum(s, 3, 2), near([4.0, 1.0])),
     "block_svd": passes(landscape.block_svd, NETWORK),
@@ -114,6 +114,7 @@ TABLE: dict[str, Row] = {
         lambda matrix: landscape.from_dense(matrix, (1, 1)),
         near(3.0),
         through=lambda entry: (np.array([[0.0, 0.0], [1.0, 0.0]]) * entry,),
+        kinds=ANNOTATED,
     ),
     "gauge": passes(
         landscape.gauge, both(NETWORK, normal((3, 3), (3, 3))), through=lambda params, *factors: (params, factors)

@@ -7,7 +7,7 @@ import numpy as np
 from deeplinear import models
 from deeplinear.core import xp
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
-from traces import Row, Traced, both, layers, normal, outside, passes, positive
+from traces import ANNOTATED, Row, Traced, both, layers, normal, outside, passes, positive
 
 NETWORK, KEY = DeepLinear((2, 2, 2)), jax.random.key(0)
 MASK = np.array([[1, 0, 1], [1, 1, 0]])
@@ -87,6 +87,7 @@ TABLE: dict[str, Row] = {
     "Masked": passes(
         lambda values, params: models.Masked(NETWORK, (MASK[:, :2], MASK[:, :2]), values).forward(params)[0],
         both(layers(2, 2, 2), layers(2, 2, 2)),
+        kinds=ANNOTATED,
     ),
     "MatchedGaussian": start(models.MatchedGaussian, positive(())),
     "NarrowDeepLinear": outside("widths"),
@@ -150,6 +151,7 @@ TABLE: dict[str, Row] = {
             np.eye(2), xp.asarray(values), np.eye(2), xp.asarray(lam), np.eye(2), (2, 2, 2)
         ),
         both(positive((2,)), normal(())),
+        kinds=ANNOTATED,
     ),
     "unique_patterns": outside("sizes"),
     "whiten": passes(models.whiten, normal((2, 4))),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from deeplinear import nonlinear
-from traces import Row, both, near, normal, outside, passes, positive, refuses
+from traces import ANNOTATED, Row, both, near, normal, outside, passes, positive, refuses
 
 KEY = jax.random.key(0)
 UNIT = normal((6, 1), (6, 2), (6,), (6,), (1, 2))
@@ -32,8 +32,7 @@ TABLE: dict[str, Row] = {
         scales="training ends at numbers that are not finite",
     ),
     "augmented": passes(
-        lambda images: nonlinear.augmented(KEY, images, flips=True, crop=1),
-        normal((2, 1, 3, 3)),
+        lambda images: nonlinear.augmented(KEY, images, flips=True, crop=1), normal((2, 1, 3, 3)), kinds=ANNOTATED
     ),
     "enlarged": outside("images of a data set"),
     "every_output": outside("lengths"),
