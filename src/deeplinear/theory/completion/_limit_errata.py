@@ -123,7 +123,8 @@ def _rise(block: Block, scale: float) -> float:
     depths = np.arange(2, 8)
     alphas = (block.value * scale) ** (1 / depths)
     limit = block_limit(depths, alphas, block.m, blocks=block.blocks, size=block.size, value=block.value)
-    return float(np.max(np.diff(np.asarray(limit.log_sigma_2))))
+    rise = np.diff(np.asarray(limit.log_sigma_2, dtype=float))
+    return float(rise.max())
 
 
 def _measure_order(blocks: Sequence[Block]) -> list[Measured]:
