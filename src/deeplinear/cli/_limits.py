@@ -5,7 +5,7 @@ import os
 from deeplinear.cli._shell import UsageError
 
 LAYERS = 256
-"""Layers of a network. A run compiles every layer, about a second for each."""
+"""Layers of a network: more than anybody means, and less than a machine holds."""
 
 WIDTH = 1_000_000
 """Units of one layer; the memory of all layers is looked at too."""
