@@ -117,6 +117,8 @@ def test_public_names_have_docstrings() -> None:
     listed = Path(__file__).with_name("public_names.txt").read_text(encoding="utf-8").split()
     silent = []
     for full in listed:
+        if full in modules():  # a module that is a name of its package
+            continue
         _, package, name = full.split(".")
         found = origin(package, name)
         text = ast.get_docstring(found) if isinstance(found, ast.FunctionDef | ast.ClassDef) else found

@@ -292,20 +292,20 @@ def test_what_would_outgrow_the_engine_is_left_to_xla() -> None:
     """A covariance of thousands of inputs for a few samples, or a decomposition that nothing could interrupt."""
     ones = np.ones((2001, 3))
     many = Problem(DeepLinear((2001, 1, 2)), SampleRegression(ones, ones[:2]))
-    assert "too many inputs" in str(_native.refusal(many, GradientFlow(), ()))
-    assert _native.refusal(Problem(many.model, SquaredDistance(np.ones((2, 2001)))), GradientFlow(), ()) is None
+    assert "too many inputs" in str(_native.refused_run(many, GradientFlow(), ()))
+    assert _native.refused_run(Problem(many.model, SquaredDistance(np.ones((2, 2001)))), GradientFlow(), ()) is None
     for width, fits in ((10, True), (11, False)):
         square = Problem(DeepLinear((width, width, width)), SquaredDistance(np.eye(width)))
-        refused = _native.refusal(square, GradientFlow(integrator=Exponential()), ())
+        refused = _native.refused_run(square, GradientFlow(integrator=Exponential()), ())
         assert (refused is None) is fits
-        assert _native.refusal(square, GradientFlow(), ()) is None
+        assert _native.refused_run(square, GradientFlow(), ()) is None
 
 
 def test_the_engine_has_room_for_eight_rules() -> None:
     problem = Problem(DeepLinear((2, 2)), SquaredDistance(np.eye(2)))
     rules = tuple(until(loss, below=10.0**-k) for k in range(9))
-    assert _native.refusal(problem, GradientFlow(), rules[:8]) is None
-    assert _native.refusal(problem, GradientFlow(), rules) == "there are more than 8 stopping rules"
+    assert _native.refused_run(problem, GradientFlow(), rules[:8]) is None
+    assert _native.refused_run(problem, GradientFlow(), rules) == "there are more than 8 stopping rules"
     run = simulate(problem, [np.zeros((2, 2))], GradientFlow(1e-8), until=rules[:0:-1], engine="native")
     assert run.rule == "loss below 0.1" and float(run.final("loss")) == pytest.approx(0.1, rel=0.01)
 

@@ -16,7 +16,7 @@ import pytest
 
 from architecture.source import ROOT
 from deeplinear.dynamics import GradientFlow, simulate
-from deeplinear.dynamics._native import refusal
+from deeplinear.dynamics._native import refused_run
 from deeplinear.engine import _build, _library
 from deeplinear.models import DeepLinear, Problem, SquaredDistance
 
@@ -88,7 +88,7 @@ def test_without_libraries_the_native_engine_is_refused_by_name(tmp_path: Path, 
     assert look_in(tmp_path, fresh) == "the engine is not compiled on this machine"
     problem = Problem(DeepLinear((1, 1, 1)), SquaredDistance(jnp.full((1, 1), 2.0)))
     layer = jnp.full((1, 1), 0.5)
-    assert refusal(problem, GradientFlow(), ()) == "the engine is not compiled on this machine"
+    assert refused_run(problem, GradientFlow(), ()) == "the engine is not compiled on this machine"
     with pytest.raises(ValueError, match="cannot move this run: the engine is not compiled"):
         simulate(problem, (layer, layer), times=[1.0], engine="native")
     assert not _library.available() and _library.lanes() == 0

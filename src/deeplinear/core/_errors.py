@@ -183,6 +183,8 @@ def check_finite(where: str, name: str, array: Any) -> None:
 
 def check_size(where: str, name: str, array: Any, *, small: bool = False) -> None:
     """Refuse numbers so large or so small that their squares are none; zeros alone pass, and small ones if asked."""
+    if not is_concrete(array):
+        return
     size = float(np.abs(np.asarray(array, dtype=float)).max(initial=0.0))
     fits = size <= LARGEST_SQUARED if small else SMALLEST <= size <= LARGEST or size == 0
     if np.isfinite(size) and not fits:

@@ -5,7 +5,9 @@ integrators are those of `core`, the updates those of `_updates`; the same tests
 """
 
 import functools
+import importlib
 from collections.abc import Sequence
+from types import ModuleType
 
 import jax
 import numpy as np
@@ -25,7 +27,6 @@ from deeplinear.dynamics._assemble import assemble
 from deeplinear.dynamics._base import AbstractMethod, AbstractUpdate, Snapshots
 from deeplinear.dynamics._flow import GradientFlow, Switching
 from deeplinear.dynamics._members import Recorder, observe_snapshots, padded_to, take
-from deeplinear.dynamics._native_card import CardRun, card_label, refused_card
 from deeplinear.dynamics._native_losses import refused_loss
 from deeplinear.dynamics._native_run import Crew
 from deeplinear.dynamics._native_spec import Handover, is_wide, weights_of
@@ -57,7 +58,13 @@ def takes_card(members: int) -> bool:
 
 def refusal(run: Run, members: int) -> str | None:
     """Why the engine cannot move a run, in a few words; `None` where it can."""
-    return refused_run(run.problem, run.method, run.rules) or (refused_card(run) if takes_card(members) else None)
+    reason = refused_run(run.problem, run.method, run.rules)
+    return _card().refused_card(run) if reason is None and takes_card(members) else reason
+
+
+def _card() -> ModuleType:
+    """What graphics cards need, which most runs do without."""
+    return importlib.import_module("deeplinear.dynamics._native_card")
 
 
 def refused_run(problem: Problem, method: AbstractMethod, rules: tuple[Until, ...]) -> str | None:
@@ -105,7 +112,7 @@ def _foreign(integrator: AbstractIntegrator | Switching) -> str | None:
 def native_label(run: Run, members: int) -> str:
     """The engine in words, for the record of a run."""
     if takes_card(members):
-        return card_label(run)
+        return _card().card_label(run)
     return f"native, lanes: {1 if is_wide(run.problem.model) else engine.lanes()}"
 
 
@@ -129,7 +136,7 @@ def move(
     plain = len(y) < MANY and all(map(is_own, others))
     observe = functools.partial(_observed_numbers if plain else _observed, run, others) if others else None
     if takes_card(len(y)):
-        handover = CardRun(engine.card(), run, y, t, memory)
+        handover = _card().CardRun(engine.card(), run, y, t, memory)
         handover.move(recorder, observe, order)
     else:
         handover = Handover(run, y, t, keys, memory)

@@ -191,7 +191,7 @@ class Handover:
         spec.loss = numbers.kind
         offset = np.zeros(self.members if batched else ())
         for name, array in ({"offset": offset, "l2": np.asarray(problem.l2)} | numbers.arrays).items():
-            array = self.filled_up(name, array)
+            array = self.filled_up(name, np.asarray(array))
             setattr(spec, name, holder.copy(array, float))
             setattr(spec, f"{name}_step", array.size // self.members if batched else 0)
 

@@ -128,7 +128,6 @@ class Spec(Structure):
     _fields_ = [
         ("form", c_int32),
         ("depth", c_int32),
-        ("areas", c_void_p),
         ("widths", c_void_p),
         ("members", c_int64),
         ("loss", c_int32),
@@ -155,10 +154,6 @@ class Spec(Structure):
         ("first", c_int64),
         ("wide", c_int32),
         ("keeps", c_int32),
-        ("update", c_int32),
-        ("rates", c_void_p),
-        ("rates_step", c_int64),
-        ("inner", c_void_p),
         ("y", c_void_p),
         ("direction", c_void_p),
         ("real", c_void_p),

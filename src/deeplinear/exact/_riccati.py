@@ -72,7 +72,7 @@ NEAR = 1e-5
 r"""Eigenvalues with $|L_i - L_j|\,t$ below this take the derivative at their mean for a difference quotient."""
 
 
-def speeds_of(where: str, strengths: Array, half: Array) -> Array:
+def speeds_of(where: str, strengths: Array, half: ArrayLike) -> Array:
     r"""$\sqrt{s^2 + (\lambda/2)^2}$ with derivatives: one-sided where $s$ is 0, refused in $\lambda$ at its kink."""
     message = f"{where}: modes of strength 0 have no derivative in lam at 0; take it in the strengths, or lam beside 0."
 
