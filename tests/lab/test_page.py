@@ -230,8 +230,8 @@ def test_a_simulation_runs_and_another_is_cancelled(page, address: str) -> None:
     page.get_by_role("button", name="Start", exact=True).click()
     page.wait_for_selector('figure[data-figure="gap"] .main-svg', timeout=WAIT)
     assert max(curve(page, "gap")) < 1e-4
-    go(page, address, "#landscape/deep")
-    page.wait_for_selector("h1:has-text('landscape')")
+    go(page, address, "#geometry/cloud?size=10&starts=200&horizon=2000&temperature=0.1")
+    page.wait_for_selector("h1:has-text('geometry')")
     page.wait_for_selector("text=Press Start", timeout=WAIT)
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
