@@ -301,7 +301,8 @@ def test_chunks_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> No
     """On a clock that stands still each chunk has twice the steps of the last, and all are reported on the way."""
     monkeypatch.setattr(_driver, "time", SimpleNamespace(monotonic=lambda: 0.0))
     seen = []
-    simulate(DECAY.problem, DECAY.params, GradientDescent(1e-6), horizon=5000, every=10**9, progress=seen.append)
+    plan = {"horizon": 5000, "every": 10**9, "engine": "xla"}
+    simulate(DECAY.problem, DECAY.params, GradientDescent(1e-6), progress=seen.append, **plan)
     steps = [state.steps for state in seen]
     assert sorted(set(steps) - {0}) == [200, 600, 1400, 3000, 5000]
     np.testing.assert_allclose([state.fraction for state in seen], np.array(steps) / 5000, rtol=1e-12)

@@ -239,7 +239,7 @@ def _drive(
         first=int(before is not None and starts_listed),
         progress=settings.progress,
     )
-    y = np.concatenate([layer.reshape(members, -1) for layer in params], axis=1)
+    y = np.ascontiguousarray(np.concatenate([layer.reshape(members, -1) for layer in params], axis=1))
     t = np.full(members, begin, dtype)
     memory = None if before is None else [np.asarray(leaf)[None] for leaf in before.state]
     if keys is None:

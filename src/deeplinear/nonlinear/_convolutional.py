@@ -138,7 +138,7 @@ def resnet(
     _check("resnet", depth, RESNET_BLOCKS, classes=classes, channels=channels, width=width)
     grow = EXPANSION if depth >= BOTTLENECK else 1
 
-    def build(key: RandomKey) -> ResNet:
+    def build(key: Array) -> ResNet:
         keys = iter(jax.random.split(key, 2 + 4 * sum(RESNET_BLOCKS[depth])))
         stem = _normalised(next(keys), channels, width, 3, 1, dtype)
         blocks, before = [], width
@@ -156,7 +156,7 @@ def resnet(
                 before = grow * within
         return ResNet(stem, tuple(blocks), eqx.nn.Linear(before, classes, key=next(keys), dtype=dtype))
 
-    return eqx.nn.make_with_state(build)(key)
+    return eqx.nn.make_with_state(build)(jnp.asarray(key))
 
 
 def vgg(
@@ -186,7 +186,7 @@ def vgg(
     """
     _check("vgg", depth, VGG_LAYERS, classes=classes, channels=channels, width=width)
 
-    def build(key: RandomKey) -> VGG:
+    def build(key: Array) -> VGG:
         keys = iter(jax.random.split(key, 1 + sum(VGG_LAYERS[depth])))
         stages, before = [], channels
         for stage, count in enumerate(VGG_LAYERS[depth]):
@@ -198,10 +198,10 @@ def vgg(
             stages.append(tuple(layers))
         return VGG(tuple(stages), eqx.nn.Linear(before, classes, key=next(keys), dtype=dtype))
 
-    return eqx.nn.make_with_state(build)(key)
+    return eqx.nn.make_with_state(build)(jnp.asarray(key))
 
 
-def _normalised(key: RandomKey, before: int, after: int, size: int, stride: int, dtype: DTypeLike) -> Normalised:
+def _normalised(key: Array, before: int, after: int, size: int, stride: int, dtype: DTypeLike) -> Normalised:
     convolution = eqx.nn.Conv2d(
         before, after, size, stride, padding=size // 2, use_bias=False, key=key, dtype=jnp.dtype(dtype)
     )

@@ -220,7 +220,7 @@ start = model.params({start})
 known = Completion(response[None, :{LONGEST}], (np.arange({LONGEST}) < {params.length})[None])
 times = {times}
 run = simulate(Problem(model, known), start, {method}, times=times, probes=[loss], until=until(loss, below={DONE}))
-student = model.system(tuple(map(xp.asarray, run.params)))
+student = model.system(run.params)
 verdict = extrapolation_verdict(student, teacher, {params.length}, horizon={HORIZON})
 print(run["loss"][-1])
 print(verdict)
